@@ -1,0 +1,201 @@
+//! Shapes of looped language models: what costs, footprints and bounds are computed from.
+//!
+//! Sources: the public code and weights of Ouro (Hugging Face revision 574fa66c) and Huginn-0125 (bb6621b6).
+
+use serde::{Deserialize, Serialize};
+
+use crate::layout::Layout;
+use crate::units::Depth;
+
+/// Bytes of a bf16 number.
+const BF16_BYTES: u64 = 2;
+
+/// A prelude-core-coda transformer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Architecture {
+    /// Name in tables.
+    pub name: String,
+    /// The family, which fixes norms, RoPE style, gate and adapter.
+    pub family: Family,
+    /// Vocabulary size.
+    pub vocab: u64,
+    /// Width of the residual stream.
+    pub hidden: u64,
+    /// Width of the gated MLP.
+    pub ffn: u64,
+    /// Query heads, as many as KV heads (both families are MHA).
+    pub heads: u64,
+    /// Width of a head; `heads * head_dim` is the attention's width.
+    pub head_dim: u64,
+    /// Layers before the loop.
+    pub prelude_layers: u64,
+    /// Layers in the loop.
+    pub core_layers: u64,
+    /// Layers behind the loop.
+    pub coda_layers: u64,
+    /// Loops at full depth.
+    pub r_max: Depth,
+    /// The shallowest exit that the model's exit criterion can give under a lookahead of one loop.
+    pub r_min: Depth,
+}
+
+/// The two looped families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    /// Fully looped: embedding, core, LM head; a learned exit gate.
+    Ouro,
+    /// Prelude, adapter and core, coda; exits by convergence.
+    Huginn,
+}
+
+impl Architecture {
+    /// The names that [`Self::builtin`] knows.
+    pub const BUILTIN: [&'static str; 5] = ["ouro-1.4b", "ouro-2.6b", "huginn-3.5b", "tiny-ouro", "tiny-huginn"];
+
+    /// A released model, or a tiny one with its structure for tests and live runs on a CPU.
+    pub fn builtin(name: &str) -> Option<Self> {
+        let ouro = |name: &str, core_layers| Self {
+            name: name.into(),
+            family: Family::Ouro,
+            vocab: 49_152,
+            hidden: 2048,
+            ffn: 5632,
+            heads: 16,
+            head_dim: 128,
+            prelude_layers: 0,
+            core_layers,
+            coda_layers: 0,
+            r_max: Depth(4),
+            r_min: Depth(2),
+        };
+        let huginn = Self {
+            name: "huginn-3.5b".into(),
+            family: Family::Huginn,
+            vocab: 65_536,
+            hidden: 5280,
+            ffn: 17_920,
+            heads: 55,
+            head_dim: 96,
+            prelude_layers: 2,
+            core_layers: 4,
+            coda_layers: 2,
+            r_max: Depth(16),
+            r_min: Depth(3),
+        };
+        match name {
+            "ouro-1.4b" => Some(ouro(name, 24)),
+            "ouro-2.6b" => Some(ouro(name, 48)),
+            "huginn-3.5b" => Some(huginn),
+            "tiny-ouro" => Some(Self {
+                vocab: 512,
+                hidden: 64,
+                ffn: 176,
+                heads: 4,
+                head_dim: 16,
+                ..ouro(name, 3)
+            }),
+            "tiny-huginn" => Some(Self {
+                name: name.into(),
+                vocab: 512,
+                hidden: 72,
+                ffn: 240,
+                heads: 3,
+                head_dim: 24,
+                prelude_layers: 1,
+                core_layers: 2,
+                coda_layers: 1,
+                r_max: Depth(8),
+                ..huginn
+            }),
+            _ => None,
+        }
+    }
+
+    /// Parameters of one layer: four projections of attention, a gated MLP, four norms, and Huginn's q/k bias.
+    pub fn layer_params(&self) -> u64 {
+        let attention = self.heads * self.head_dim;
+        let bias = match self.family {
+            Family::Ouro => 0,
+            Family::Huginn => 2 * attention,
+        };
+        4 * self.hidden * attention + 3 * self.hidden * self.ffn + 4 * self.hidden + bias
+    }
+
+    /// Parameters of one core application, Huginn's adapter included: F_r of the paper's Section 5, in FLOP / 2.
+    pub fn core_params(&self) -> u64 {
+        self.core_layers * self.layer_params() + self.adapter_params()
+    }
+
+    /// Parameters outside the loop that a decoded token passes, final norm and LM head included: F_0, in FLOP / 2.
+    ///
+    /// The embedding is a lookup and counts nothing. Ouro's final norm runs every loop, but the paper counts it here.
+    pub fn boundary_params(&self) -> u64 {
+        (self.prelude_layers + self.coda_layers) * self.layer_params() + self.hidden + self.vocab * self.hidden
+    }
+
+    /// Parameters of the prelude alone (what `boundary_params` counts of it).
+    pub fn prelude_params(&self) -> u64 {
+        self.prelude_layers * self.layer_params()
+    }
+
+    /// Bytes of KV that the core's layers keep per token and plane, in bf16.
+    pub fn core_kv_bytes(&self) -> u64 {
+        self.core_layers * self.layer_kv_bytes()
+    }
+
+    /// Bytes of KV that the prelude's and coda's layers keep per token, in bf16.
+    pub fn boundary_kv_bytes(&self) -> u64 {
+        (self.prelude_layers + self.coda_layers) * self.layer_kv_bytes()
+    }
+
+    /// Bytes of KV per token under a layout, in bf16: the paper's Table 4. No slot is dead.
+    pub fn kv_bytes_per_token(&self, layout: Layout) -> u64 {
+        u64::from(layout.planes(self.r_max)) * self.core_kv_bytes() + self.boundary_kv_bytes()
+    }
+
+    /// Bytes of KV per token of one layer, in bf16.
+    pub fn layer_kv_bytes(&self) -> u64 {
+        2 * self.heads * self.head_dim * BF16_BYTES
+    }
+
+    fn adapter_params(&self) -> u64 {
+        match self.family {
+            Family::Ouro => 0,
+            Family::Huginn => 2 * self.hidden * self.hidden,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn builtin(name: &str) -> Architecture {
+        Architecture::builtin(name).unwrap_or_else(|| panic!("{name} is missing"))
+    }
+
+    #[test]
+    fn parameters_are_the_released_ones() {
+        let check = |name, core, boundary| {
+            let model = builtin(name);
+            assert_eq!((model.core_params(), model.boundary_params()), (core, boundary), "{name}");
+        };
+        check("ouro-1.4b", 1_233_321_984, 100_665_344);
+        check("ouro-2.6b", 2_466_643_968, 100_665_344);
+        check("huginn-3.5b", 1_637_349_120, 1_927_627_680);
+    }
+
+    #[test]
+    fn footprints_are_table_4() {
+        let check = |name, layout, bytes| assert_eq!(builtin(name).kv_bytes_per_token(layout), bytes, "{name} {layout}");
+        check("ouro-1.4b", Layout::DepthIndexed, 786_432);
+        check("ouro-1.4b", Layout::LastExited, 786_432);
+        check("ouro-1.4b", Layout::Shared, 196_608);
+        check("ouro-1.4b", Layout::FirstThenShared, 393_216);
+        check("huginn-3.5b", Layout::DepthIndexed, 1_436_160);
+        check("huginn-3.5b", Layout::Shared, 168_960);
+        check("huginn-3.5b", Layout::FirstThenShared, 253_440);
+    }
+}

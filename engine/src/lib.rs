@@ -1,0 +1,11 @@
+//! The engine: one scheduler for looped language models, and the executors that it drives.
+//!
+//! The scheduler is pure: it knows no clock, no device, no file, no randomness and no true exit depth.
+//! A [`batch::Batch`] is plain data; an [`executor::Executor`] runs it; the event loop joins the two.
+
+pub mod architecture;
+pub mod batch;
+pub mod executor;
+pub mod layout;
+pub mod request;
+pub mod units;
