@@ -11,6 +11,7 @@ pub mod executor;
 pub mod kv;
 pub mod layout;
 pub mod metrics;
+pub mod profile;
 pub mod request;
 pub mod scheduler;
 pub mod units;
