@@ -147,6 +147,12 @@ pub struct Variant {
     /// In place of the core's cost.
     #[serde(default)]
     pub core: Option<StageCost>,
+    /// In place of the prelude's cost.
+    #[serde(default)]
+    pub prelude: Option<StageCost>,
+    /// In place of the coda's cost.
+    #[serde(default)]
+    pub coda: Option<StageCost>,
     /// In place of the prefill's cost.
     #[serde(default)]
     pub prefill: Option<PrefillCost>,
@@ -304,6 +310,8 @@ impl Profile {
     pub fn with(&self, variant: &Variant) -> Self {
         Self {
             core: variant.core.unwrap_or(self.core),
+            prelude: variant.prelude.unwrap_or(self.prelude),
+            coda: variant.coda.unwrap_or(self.coda),
             prefill: variant.prefill.unwrap_or(self.prefill),
             stage_overhead_us: variant.stage_overhead_us.unwrap_or(self.stage_overhead_us),
             variants: BTreeMap::new(),
@@ -341,7 +349,7 @@ impl Profile {
             ("transfer.plane_copy_gb_per_s", self.transfer.plane_copy_gb_per_s),
             ("transfer.offload_gb_per_s", self.transfer.offload_gb_per_s),
         ];
-        if let Some((field, value)) = rates.into_iter().find(|(_, value)| !(*value > 0.0)) {
+        if let Some((field, value)) = rates.into_iter().find(|(_, value)| value.is_nan() || *value <= 0.0) {
             return Err(ProfileError {
                 field: field.into(),
                 reason: format!("must be greater than zero, got {value}"),
