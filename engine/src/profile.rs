@@ -171,6 +171,12 @@ pub struct Fit {
     pub r_squared: f64,
     /// Mean absolute relative error of points left out of the fit (cross-validation).
     pub cross_validated_error: f64,
+    /// Worst absolute relative error of a left-out point.
+    #[serde(default)]
+    pub cross_validated_error_max: f64,
+    /// The mean error of the form that predicts left-out points worse, where it could be fitted.
+    #[serde(default)]
+    pub rejected_form_error: Option<f64>,
     /// Which form predicts left-out points better: `linear` or `roofline`.
     pub form: String,
     /// 95% confidence half-width of each coefficient, by name.

@@ -1,0 +1,4 @@
+//! Fits of measurements whose truth is known.
+
+mod recovery;
+mod synthetic;
