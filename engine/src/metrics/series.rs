@@ -53,11 +53,12 @@ pub(super) struct Series {
     bins: Vec<Bin>,
     steps_per_bin: u64,
     steps: u64,
+    last: Option<Sample>,
 }
 
 impl Series {
     pub(super) fn new() -> Self {
-        Self { bins: Vec::with_capacity(CAPACITY), steps_per_bin: 1, steps: 0 }
+        Self { bins: Vec::with_capacity(CAPACITY), steps_per_bin: 1, steps: 0, last: None }
     }
 
     pub(super) fn add(&mut self, sample: &Sample) {
@@ -67,12 +68,15 @@ impl Series {
                 self.steps_per_bin *= 2;
             }
             if self.steps.is_multiple_of(self.steps_per_bin) {
-                self.bins.push(Bin { start_ns: sample.start.0, ..Bin::default() });
+                let start = self.last.map_or(sample.start, |last| last.end);
+                self.bins.push(Bin { start_ns: start.0, ..Bin::default() });
             }
         }
         self.steps += 1;
+        // Queues stand as one step left them until the next ends, idle time between the two included.
+        let before = self.last.replace(*sample).unwrap_or(*sample);
         if let Some(bin) = self.bins.last_mut() {
-            bin.add(sample);
+            bin.add(&before, sample);
         }
     }
 
@@ -82,13 +86,13 @@ impl Series {
 }
 
 impl Bin {
-    fn add(&mut self, sample: &Sample) {
-        let weight = sample.end.saturating_sub(sample.start).0.max(1) as f64;
+    fn add(&mut self, before: &Sample, sample: &Sample) {
+        let weight = sample.end.saturating_sub(before.end).0.max(1) as f64;
         self.end_ns = sample.end.0;
         self.weight += weight;
-        self.prompt_queue += weight * f64::from(sample.prompt_queue);
-        self.resident += weight * f64::from(sample.resident);
-        self.kv_used_blocks += weight * f64::from(sample.kv_used_blocks);
+        self.prompt_queue += weight * f64::from(before.prompt_queue);
+        self.resident += weight * f64::from(before.resident);
+        self.kv_used_blocks += weight * f64::from(before.kv_used_blocks);
         if let Some(rows) = sample.core_rows {
             self.core_rows += u64::from(rows);
             self.core_steps += 1;
