@@ -54,7 +54,7 @@ pub struct Latencies {
 }
 
 /// A resident request's life so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Live {
     request: Request,
     admitted: Nanos,
@@ -194,20 +194,20 @@ impl Recorder {
     }
 
     fn admit(&mut self, slot: usize, request: Request, now: Nanos) {
-        let new = self.parked.remove(&request.id).unwrap_or(Live {
-            request,
-            admitted: now,
-            first_token: Nanos::ZERO,
-            last_token: Nanos::ZERO,
-            tokens: 0,
-            depth_sum: 0,
-            preemptions: 0,
-        });
-        if let Some(mut old) = self.live[slot].replace(new) {
-            // Its slot went to another before it finished: it was preempted.
-            old.preemptions += 1;
+        let new = match self.preempted(request.id) {
+            Some(live) => Live { preemptions: live.preemptions + 1, ..live },
+            None => Live { request, admitted: now, ..Live::default() },
+        };
+        // Whoever is still in the slot lost it before it finished.
+        if let Some(old) = self.live[slot].replace(new) {
             self.parked.insert(old.request.id, old);
         }
+    }
+
+    /// The life so far of a request that comes back, from the slot that it lost or from among the parked.
+    fn preempted(&mut self, request: RequestId) -> Option<Live> {
+        let lost = self.live.iter_mut().find(|entry| entry.is_some_and(|live| live.request.id == request));
+        lost.and_then(Option::take).or_else(|| self.parked.remove(&request))
     }
 
     /// Delivers a row's token.

@@ -73,7 +73,6 @@ impl Series {
             }
         }
         self.steps += 1;
-        // Queues stand as one step left them until the next ends, idle time between the two included.
         let before = self.last.replace(*sample).unwrap_or(*sample);
         if let Some(bin) = self.bins.last_mut() {
             bin.add(&before, sample);
@@ -87,12 +86,16 @@ impl Series {
 
 impl Bin {
     fn add(&mut self, before: &Sample, sample: &Sample) {
-        let weight = sample.end.saturating_sub(before.end).0.max(1) as f64;
+        // Queues stand as a step left them until the next starts, and are taken to change evenly while it runs.
+        let idle = sample.start.saturating_sub(before.end).0 as f64;
+        let busy = (sample.end - sample.start).0.max(1) as f64;
+        let integral =
+            |before: u32, after: u32| (idle + busy / 2.0) * f64::from(before) + busy / 2.0 * f64::from(after);
         self.end_ns = sample.end.0;
-        self.weight += weight;
-        self.prompt_queue += weight * f64::from(before.prompt_queue);
-        self.resident += weight * f64::from(before.resident);
-        self.kv_used_blocks += weight * f64::from(before.kv_used_blocks);
+        self.weight += idle + busy;
+        self.prompt_queue += integral(before.prompt_queue, sample.prompt_queue);
+        self.resident += integral(before.resident, sample.resident);
+        self.kv_used_blocks += integral(before.kv_used_blocks, sample.kv_used_blocks);
         if let Some(rows) = sample.core_rows {
             self.core_rows += u64::from(rows);
             self.core_steps += 1;
