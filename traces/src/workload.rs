@@ -1,5 +1,7 @@
 //! A workload: a stream of requests that can be restarted, and their true exits.
 
+use std::sync::Arc;
+
 use engine::request::{Arrival, Request, RequestId};
 
 use crate::arrivals::{ArrivalTimes, MAX_ARRIVAL_S};
@@ -10,7 +12,7 @@ use crate::file::{Rows, Wanted};
 use crate::lengths::{LengthSource, Lengths};
 use crate::numbers::MAX_REQUESTS;
 
-/// The requests of a scenario. Generated ones are drawn anew by every iterator and never stored.
+/// The requests of a scenario. Generated ones are drawn anew by every iterator and never stored. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Workload {
     lengths: Source,
@@ -24,7 +26,7 @@ pub struct Workload {
 #[derive(Clone, Debug)]
 enum Source {
     Generated(LengthSource),
-    File(Rows),
+    File(Arc<Rows>),
 }
 
 impl Workload {
@@ -48,7 +50,7 @@ impl Workload {
                 };
                 let mut rows = Rows::read(path, wanted)?;
                 recorded = rows.take_exits();
-                Source::File(rows)
+                Source::File(Arc::new(rows))
             }
             (None, Some(lengths)) => Source::Generated(LengthSource::new(lengths, config.max_total_tokens.get())?),
             (None, None) => return Err(TracesError::NoLengths),

@@ -64,6 +64,15 @@ impl<'a> Intake<'a> {
         })
     }
 
+    /// Makes room for a file's rows, as far as they are wanted.
+    pub(super) fn reserve(&mut self, rows: usize) {
+        let rows = rows.min(self.wanted.requests.unwrap_or(MAX_REQUESTS) as usize);
+        self.rows.lengths.reserve_exact(rows);
+        if let Some(arrivals) = &mut self.rows.arrivals {
+            arrivals.reserve_exact(rows);
+        }
+    }
+
     /// All rows that are wanted have been taken.
     pub(super) fn is_full(&self) -> bool {
         self.rows.len() >= self.wanted.requests.unwrap_or(MAX_REQUESTS) as usize

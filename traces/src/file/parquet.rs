@@ -24,6 +24,7 @@ pub(super) fn read(intake: &mut Intake<'_>) -> Result<(), TracesError> {
     let wanted = [Some(columns.prompt_tokens), Some(columns.output_tokens), columns.arrival_s, columns.exit_depths];
     let wanted: Vec<String> = wanted.into_iter().flatten().map(|column| names[column].clone()).collect();
 
+    intake.reserve(metadata.num_rows);
     let mut first = 0;
     while first < metadata.num_rows && !intake.is_full() {
         let mut reader = ParquetReader::new(open()?)
