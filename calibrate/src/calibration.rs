@@ -52,7 +52,7 @@ pub struct Calibration {
 pub struct StageOverhead {
     /// Points.
     pub points: usize,
-    /// The mean difference; negative if staging is faster.
+    /// The weighted mean difference; negative if staging is faster.
     pub mean_us: f64,
     /// Half the width of its 95% interval; infinite for one point.
     pub half_width_us: f64,
@@ -183,21 +183,24 @@ fn prefill_cost(StageCost { delta_ms, floor_ms, gamma_us, alpha_ns }: StageCost)
     PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns }
 }
 
+/// Both times have errors in proportion to the step, so a point weighs `1 / tau_r^2`.
 fn stage_overhead(measurements: &[Measurement], points: &[DepthFit]) -> Result<Option<StageOverhead>, CalibrateError> {
-    let mut differences_us = Vec::new();
+    let mut weighted_us = Vec::new();
     for Measurement { line, batch, context, time_ms, .. } in of_stage(measurements, Stage::Core) {
         let fused = points.iter().find(|point| (point.batch, point.context) == (batch, context));
         let fused = fused.ok_or(CalibrateError::NoFusedStep { line, batch, context })?;
-        differences_us.push((time_ms - fused.tau_r_ms) * 1e3);
+        weighted_us.push((fused.tau_r_ms.powi(-2), (time_ms - fused.tau_r_ms) * 1e3));
     }
-    if differences_us.is_empty() {
+    let points = weighted_us.len();
+    if points == 0 {
         return Ok(None);
     }
-    let (points, mean_us) = (differences_us.len(), mean(&differences_us));
-    let squares: f64 = differences_us.iter().map(|value| (value - mean_us).powi(2)).sum();
+    let weight: f64 = weighted_us.iter().map(|(weight, _)| weight).sum();
+    let mean_us = weighted_us.iter().map(|(weight, value)| weight * value).sum::<f64>() / weight;
+    let squares: f64 = weighted_us.iter().map(|(weight, value)| weight * (value - mean_us).powi(2)).sum();
     let half_width_us = match points - 1 {
         0 => f64::INFINITY,
-        degrees => student_t_95(degrees) * (squares / degrees as f64 / points as f64).sqrt(),
+        degrees => student_t_95(degrees) * (squares / degrees as f64 / weight).sqrt(),
     };
     Ok(Some(StageOverhead { points, mean_us, half_width_us }))
 }

@@ -10,6 +10,9 @@ use clap::{Args, Parser, Subcommand};
 use engine::architecture::Architecture;
 use engine::profile::{Buckets, Device, Profile};
 
+/// Below this, times are not linear in loops as they should be; the paper reports at least this everywhere.
+const R_SQUARED_MIN: f64 = 0.999;
+
 /// Turns measured step times into a profile for the simulator.
 #[derive(Parser)]
 #[command(version)]
@@ -82,6 +85,14 @@ fn fit(args: &FitArgs) -> Result<(), CalibrateError> {
     }
     eprintln!("fitting {} measurements, {} bootstrap fits", table.rows.len(), setup.resamples);
     let calibration = Calibration::new(&table.rows, &setup)?;
+    let bent: Vec<_> = calibration.points.iter().filter(|point| point.r_squared < R_SQUARED_MIN).collect();
+    if let Some(point) = bent.first() {
+        let (count, batch, context) = (bent.len(), point.batch, point.context);
+        eprintln!(
+            "warning: R^2 over loops is below {R_SQUARED_MIN} at {count} points, the first is batch {batch}, context {context}: \
+             noise, changing clocks or a shared device?"
+        );
+    }
     for term in calibration.unmeasured() {
         eprintln!("{term}: not measured, taken from \"{}\"", setup.base.name);
     }

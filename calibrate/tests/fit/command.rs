@@ -57,6 +57,22 @@ fn a_base_gives_what_was_not_measured() {
 }
 
 #[test]
+fn times_that_do_not_grow_with_loops_in_a_line_are_warned_about() {
+    let folder = folder_with_measurements();
+    let path = folder.path().join("m.csv");
+    let text = std::fs::read_to_string(&path).expect("readable");
+    std::fs::write(&path, text + "1,128,3,30,step,\n").expect("writable");
+    let options = ["m.csv", "--model", "ouro-1.4b", "--device", "h100-80gb", "--resamples", "9", "--out", "p.yaml"];
+    let output = run(folder.path(), &options);
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("warning: R^2 over loops is below 0.999 at 1 points, the first is batch 1, context 128"),
+        "{said}"
+    );
+}
+
+#[test]
 fn bad_input_is_exit_code_2_and_leaves_no_profile() {
     let folder = folder_with_measurements();
     std::fs::write(folder.path().join("bad.csv"), "batch,context,loops,step_ms\n1,128,1,-6\n").expect("writable");
