@@ -15,3 +15,4 @@ pub mod profile;
 pub mod request;
 pub mod scheduler;
 pub mod units;
+pub mod wall_clock;
