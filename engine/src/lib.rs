@@ -7,5 +7,6 @@ pub mod architecture;
 pub mod batch;
 pub mod executor;
 pub mod layout;
+pub mod models;
 pub mod request;
 pub mod units;
