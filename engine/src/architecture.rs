@@ -88,14 +88,7 @@ impl Architecture {
             "ouro-1.4b" => Some(ouro(name, 24)),
             "ouro-2.6b" => Some(ouro(name, 48)),
             "huginn-3.5b" => Some(huginn),
-            "tiny-ouro" => Some(Self {
-                vocab: 512,
-                hidden: 64,
-                ffn: 176,
-                heads: 4,
-                head_dim: 16,
-                ..ouro(name, 3)
-            }),
+            "tiny-ouro" => Some(Self { vocab: 512, hidden: 64, ffn: 176, heads: 4, head_dim: 16, ..ouro(name, 3) }),
             "tiny-huginn" => Some(Self {
                 name: name.into(),
                 vocab: 512,
@@ -189,7 +182,8 @@ mod tests {
 
     #[test]
     fn footprints_are_table_4() {
-        let check = |name, layout, bytes| assert_eq!(builtin(name).kv_bytes_per_token(layout), bytes, "{name} {layout}");
+        let check =
+            |name, layout, bytes| assert_eq!(builtin(name).kv_bytes_per_token(layout), bytes, "{name} {layout}");
         check("ouro-1.4b", Layout::DepthIndexed, 786_432);
         check("ouro-1.4b", Layout::LastExited, 786_432);
         check("ouro-1.4b", Layout::Shared, 196_608);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::request::RequestId;
+use crate::request::{Request, RequestId};
 use crate::units::{Depth, Nanos};
 
 /// What an executor can be asked to run.
@@ -110,8 +110,8 @@ pub struct Batch {
     pub stage: Stage,
     /// Its rows, in order.
     pub rows: Vec<Row>,
-    /// Slots that a new sequence takes with this batch; executors clear those tables first.
-    pub admitted: Vec<(Slot, RequestId)>,
+    /// Slots that a sequence takes with this batch; executors clear those tables first.
+    pub admitted: Vec<(Slot, Request)>,
     /// Blocks to append before running.
     pub appended: Vec<AppendedBlock>,
 }

@@ -22,9 +22,8 @@ fn save<'a>(path: &Path, tensors: impl Iterator<Item = (&'a str, &'a Tensor)>) {
         Dtype::Bf16 => safetensors::Dtype::BF16,
         Dtype::F32 => safetensors::Dtype::F32,
     };
-    let views = tensors.map(|(name, tensor)| {
-        (name, TensorView::new(dtype(tensor), tensor.shape().to_vec(), tensor.bytes()).unwrap())
-    });
+    let views = tensors
+        .map(|(name, tensor)| (name, TensorView::new(dtype(tensor), tensor.shape().to_vec(), tensor.bytes()).unwrap()));
     safetensors::serialize_to_file(views, None, path).unwrap();
 }
 

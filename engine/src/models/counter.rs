@@ -48,8 +48,7 @@ mod tests {
     #[test]
     fn centred_numbers_are_uniform_and_never_zero() {
         let n = 100_000;
-        let draws: Vec<f64> =
-            (0..n).map(|i| f64::from(centred(draw(7, Stream::Weights, 3, i)))).collect();
+        let draws: Vec<f64> = (0..n).map(|i| f64::from(centred(draw(7, Stream::Weights, 3, i)))).collect();
         let mean = draws.iter().sum::<f64>() / n as f64;
         let variance = draws.iter().map(|x| x * x).sum::<f64>() / n as f64;
         assert!(draws.iter().all(|x| *x != 0.0 && x.abs() < 0.5));

@@ -108,9 +108,7 @@ fn ouro(a: &Architecture) -> Vec<TensorSpec> {
         tensors.push(linear(ouro_layer(layer, "mlp.gate_proj"), ffn, hidden));
         tensors.push(linear(ouro_layer(layer, "mlp.up_proj"), ffn, hidden));
         tensors.push(linear(ouro_layer(layer, "mlp.down_proj"), hidden, ffn));
-        for name in
-            ["input_layernorm", "input_layernorm_2", "post_attention_layernorm", "post_attention_layernorm_2"]
-        {
+        for name in ["input_layernorm", "input_layernorm_2", "post_attention_layernorm", "post_attention_layernorm_2"] {
             tensors.push(norm(ouro_layer(layer, name), hidden));
         }
     }
@@ -125,8 +123,7 @@ fn huginn(a: &Architecture) -> Vec<TensorSpec> {
     let (heads, head_dim) = (a.heads as usize, a.head_dim as usize);
     let attention = heads * head_dim;
     let mut tensors = vec![linear("transformer.wte.weight".into(), vocab, hidden)];
-    for (part, blocks) in
-        [(Part::Prelude, a.prelude_layers), (Part::Core, a.core_layers), (Part::Coda, a.coda_layers)]
+    for (part, blocks) in [(Part::Prelude, a.prelude_layers), (Part::Core, a.core_layers), (Part::Coda, a.coda_layers)]
     {
         for block in 0..blocks as usize {
             let name = |tensor: &str| huginn_block(part, block, tensor);

@@ -169,7 +169,8 @@ fn likeliest(spec: &TensorSpec, strangers: &[&String], tensors: &BTreeMap<String
         let common = |a: &mut dyn Iterator<Item = char>, b: &mut dyn Iterator<Item = char>| {
             a.zip(b).take_while(|(x, y)| x == y).count()
         };
-        common(&mut name.chars(), &mut spec.name.chars()) + common(&mut name.chars().rev(), &mut spec.name.chars().rev())
+        common(&mut name.chars(), &mut spec.name.chars())
+            + common(&mut name.chars().rev(), &mut spec.name.chars().rev())
     };
     let same_shape = strangers.iter().filter(|name| tensors[**name].shape() == spec.shape);
     same_shape.max_by_key(|name| shared(name)).map(|name| (*name).clone())

@@ -1,0 +1,266 @@
+//! Turns steps into metrics, one pass, without keeping a time per token.
+
+use std::collections::BTreeMap;
+
+use super::latency::Latency;
+use super::series::{Sample, Series};
+use super::{Goodput, RequestCounts, RequestRecord, RunMetrics, Slo, StageTotals, SteadyWindow};
+use crate::batch::{Row, Stage};
+use crate::event_loop::{Observer, Step};
+use crate::request::{Arrival, Request, RequestId};
+use crate::scheduler::Refusal;
+use crate::units::Nanos;
+
+/// Collects a run's metrics.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    /// W: the steady window opens after 2 W completions.
+    max_num_seqs: u32,
+    slo: Option<Slo>,
+    live: Vec<Option<Live>>,
+    /// Preempted, waiting for a slot again.
+    parked: BTreeMap<RequestId, Live>,
+    finished: Vec<RequestRecord>,
+    counts: RequestCounts,
+    prompt_tokens: u64,
+    output_tokens: u64,
+    latencies: Latencies,
+    stages: [StageTotals; Stage::ALL.len()],
+    exit_depths: Vec<u64>,
+    series: Series,
+    kv_peak_blocks: u32,
+    first_arrival: Option<Nanos>,
+    last_arrival: Nanos,
+    last_step: Nanos,
+    opened: Option<(Nanos, u64)>,
+    closed: Option<(Nanos, u64)>,
+    within_slo: u64,
+    late_arrival: Latency,
+}
+
+/// The five latency distributions.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies {
+    /// First token - arrival.
+    pub ttft: Latency,
+    /// (Last token - first token) / (tokens - 1), of requests with two tokens or more.
+    pub tpot: Latency,
+    /// Gaps between successive tokens of a request.
+    pub itl: Latency,
+    /// Last token - arrival.
+    pub e2e: Latency,
+    /// (Last token - arrival) / tokens.
+    pub normalized: Latency,
+}
+
+/// A resident request's life so far.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    request: Request,
+    admitted: Nanos,
+    first_token: Nanos,
+    last_token: Nanos,
+    tokens: u32,
+    depth_sum: u64,
+    preemptions: u32,
+}
+
+impl Recorder {
+    /// For a scheduler with `max_num_seqs` slots.
+    pub fn new(max_num_seqs: u32, slo: Option<Slo>) -> Self {
+        Self {
+            max_num_seqs,
+            slo,
+            live: vec![None; max_num_seqs as usize],
+            parked: BTreeMap::new(),
+            finished: Vec::new(),
+            counts: RequestCounts::default(),
+            prompt_tokens: 0,
+            output_tokens: 0,
+            latencies: Latencies::default(),
+            stages: [StageTotals::default(); Stage::ALL.len()],
+            exit_depths: vec![0; 256],
+            series: Series::new(),
+            kv_peak_blocks: 0,
+            first_arrival: None,
+            last_arrival: Nanos::ZERO,
+            last_step: Nanos::ZERO,
+            opened: None,
+            closed: None,
+            within_slo: 0,
+            late_arrival: Latency::default(),
+        }
+    }
+
+    /// Requests that finished since the last call, in order of finishing.
+    pub fn take_finished(&mut self) -> std::vec::Drain<'_, RequestRecord> {
+        self.finished.drain(..)
+    }
+
+    /// The distributions, for plots.
+    pub fn latencies(&self) -> &Latencies {
+        &self.latencies
+    }
+
+    /// The run's metrics so far.
+    pub fn metrics(&self) -> RunMetrics {
+        let start = self.first_arrival.unwrap_or_default();
+        let makespan_s = self.last_step.saturating_sub(start).as_secs();
+        let rate = |amount: u64| if makespan_s > 0.0 { amount as f64 / makespan_s } else { 0.0 };
+        let busy_s: f64 = self.stages.iter().map(|totals| totals.busy_s).sum();
+        let deepest = self.exit_depths.iter().rposition(|&count| count > 0).map_or(0, |depth| depth + 1);
+        let decoded: u64 = self.exit_depths.iter().sum();
+        let depths: u64 = self.exit_depths.iter().enumerate().map(|(depth, &count)| depth as u64 * count).sum();
+        RunMetrics {
+            requests: self.counts,
+            prompt_tokens: self.prompt_tokens,
+            output_tokens: self.output_tokens,
+            makespan_s,
+            throughput_tokens_per_s: rate(self.output_tokens),
+            steady: self.steady_window(),
+            goodput: self.slo.map(|slo| Goodput {
+                slo,
+                share: self.within_slo as f64 / self.counts.finished.max(1) as f64,
+                requests_per_s: rate(self.within_slo),
+            }),
+            ttft: self.latencies.ttft.summary(),
+            tpot: self.latencies.tpot.summary(),
+            itl: self.latencies.itl.summary(),
+            e2e: self.latencies.e2e.summary(),
+            normalized: self.latencies.normalized.summary(),
+            send_delay: self.late_arrival.summary(),
+            stages: Stage::ALL.into_iter().zip(self.stages).filter(|(_, totals)| totals.steps > 0).collect(),
+            gpu_busy_share: if makespan_s > 0.0 { busy_s / makespan_s } else { 0.0 },
+            prefill_share: if busy_s > 0.0 { self.stages[Stage::Prefill as usize].busy_s / busy_s } else { 0.0 },
+            mean_exit_depth: if decoded > 0 { depths as f64 / decoded as f64 } else { 0.0 },
+            exit_depths: self.exit_depths[..deepest].to_vec(),
+            kv_peak_blocks: self.kv_peak_blocks,
+            arrival_window_s: self.last_arrival.saturating_sub(start).as_secs(),
+            series: self.series.points(),
+        }
+    }
+
+    fn steady_window(&self) -> Option<SteadyWindow> {
+        let ((opened, before), (closed, after)) = (self.opened?, self.closed?);
+        let seconds = closed.saturating_sub(opened).as_secs();
+        (seconds > 0.0).then(|| SteadyWindow {
+            opened_s: opened.as_secs(),
+            closed_s: closed.as_secs(),
+            throughput_tokens_per_s: (after - before) as f64 / seconds,
+        })
+    }
+
+    fn admit(&mut self, slot: usize, request: Request, now: Nanos) {
+        let new = self.parked.remove(&request.id).unwrap_or(Live {
+            request,
+            admitted: now,
+            first_token: Nanos::ZERO,
+            last_token: Nanos::ZERO,
+            tokens: 0,
+            depth_sum: 0,
+            preemptions: 0,
+        });
+        if let Some(mut old) = self.live[slot].replace(new) {
+            // Its slot went to another before it finished: it was preempted.
+            old.preemptions += 1;
+            self.parked.insert(old.request.id, old);
+        }
+    }
+
+    /// Delivers a row's token.
+    fn token(&mut self, row: &Row, now: Nanos, ended: bool) {
+        let entry = &mut self.live[row.slot.index()];
+        // A row that ran late for an ended sequence delivers nothing.
+        let Some(live) = entry.as_mut().filter(|live| live.request.id == row.request) else { return };
+        self.output_tokens += 1;
+        live.tokens += 1;
+        if live.tokens == 1 {
+            live.first_token = now;
+        } else {
+            self.latencies.itl.record(now - live.last_token, 1);
+            // A token made again by prefill after a recompute ran at full depth; only decode steps have exits.
+            if !row.ends_prompt {
+                live.depth_sum += u64::from(row.depth.0);
+                self.exit_depths[usize::from(row.depth.0)] += 1;
+            }
+        }
+        live.last_token = now;
+        if ended || live.tokens == live.request.max_output_tokens {
+            let live = *live;
+            *entry = None;
+            self.finish(&live);
+        }
+    }
+
+    fn finish(&mut self, live: &Live) {
+        let record = RequestRecord {
+            request: live.request.id,
+            arrival: live.request.arrival,
+            admitted: live.admitted,
+            first_token: live.first_token,
+            finish: live.last_token,
+            prompt_tokens: live.request.prompt_tokens,
+            output_tokens: live.tokens,
+            depth_sum: live.depth_sum,
+            preemptions: live.preemptions,
+        };
+        self.counts.finished += 1;
+        self.counts.one_token += u64::from(live.tokens == 1);
+        self.counts.preemptions += u64::from(live.preemptions);
+        self.prompt_tokens += u64::from(live.request.prompt_tokens);
+        self.latencies.ttft.record(record.ttft(), 1);
+        self.latencies.e2e.record(record.e2e(), 1);
+        self.latencies.normalized.record(record.normalized(), 1);
+        if let Some(tpot) = record.tpot() {
+            self.latencies.tpot.record(tpot, 1);
+        }
+        self.within_slo += u64::from(self.slo.is_some_and(|slo| slo.met(&record)));
+        if self.counts.finished == 2 * u64::from(self.max_num_seqs) {
+            self.opened = Some((live.last_token, self.output_tokens));
+        }
+        self.finished.push(record);
+    }
+}
+
+impl Observer for Recorder {
+    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>) {
+        let intended = arrival.request.arrival;
+        self.counts.arrived += 1;
+        self.counts.refused += u64::from(refusal.is_some());
+        self.first_arrival.get_or_insert(intended);
+        self.last_arrival = intended;
+        self.late_arrival.record(now - intended, 1);
+    }
+
+    fn step(&mut self, step: &Step) {
+        let Step { outcome, settled } = step;
+        let (batch, now) = (&outcome.batch, outcome.finished);
+        if !batch.admitted.is_empty() {
+            for &(slot, request) in &batch.admitted {
+                self.admit(slot.index(), request, outcome.started);
+            }
+            self.closed = Some((outcome.started, self.output_tokens));
+        }
+        let totals = &mut self.stages[batch.stage as usize];
+        totals.steps += 1;
+        totals.rows += batch.rows.len() as u64;
+        totals.busy_s += (now - outcome.started).as_secs();
+        if matches!(batch.stage, Stage::Prefill | Stage::Coda | Stage::Forward) {
+            for (at, row) in batch.rows.iter().enumerate() {
+                if batch.stage != Stage::Prefill || row.ends_prompt {
+                    self.token(row, now, outcome.rows.get(at).is_some_and(|told| told.finished));
+                }
+            }
+        }
+        self.last_step = now;
+        self.kv_peak_blocks = self.kv_peak_blocks.max(settled.queues.kv_used_blocks);
+        self.series.add(&Sample {
+            start: outcome.started,
+            end: now,
+            core_rows: matches!(batch.stage, Stage::Core | Stage::Forward).then_some(batch.rows.len() as u32),
+            prompt_queue: settled.queues.prompt,
+            resident: settled.queues.resident,
+            kv_used_blocks: settled.queues.kv_used_blocks,
+        });
+    }
+}

@@ -1,0 +1,167 @@
+//! What a scheduler is told once.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::layout::Layout;
+use crate::units::Depth;
+
+/// Which batches are formed (the paper's Algorithms 1 and 2, and its baseline).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Whole decode steps at full depth.
+    ContinuousBatching,
+    /// Exits shrink the core batch; the coda waits for the whole cohort.
+    NoRefill,
+    /// Successors of exited tokens refill the core batch.
+    Refill {
+        /// K: exits that must gather before the coda runs ahead of other work.
+        min_coda_batch: u32,
+    },
+}
+
+impl Mode {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ContinuousBatching => "continuous_batching",
+            Self::NoRefill => "no_refill",
+            Self::Refill { .. } => "refill",
+        }
+    }
+}
+
+/// How far the host runs ahead of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlap {
+    /// Nothing is queued behind the running batch.
+    Synchronous,
+    /// One batch is queued; the exits of a core batch still gate the next.
+    Asynchronous,
+    /// Exits are known one loop early, so the chain core, coda, prelude, core can be queued.
+    Lookahead,
+}
+
+/// What ends a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// Its `max_output_tokens`, known from the start.
+    Length,
+    /// A token that the executor reports; found late, it costs one row.
+    Eos,
+}
+
+/// What happens when running sequences need more KV than there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pressure {
+    /// It cannot happen: a request is admitted only if its longest output fits beside all others'.
+    Reserve,
+    /// The youngest sequence drops its KV and is prefilled again, at full depth.
+    Recompute,
+    /// The youngest sequence's KV moves to host memory and comes back.
+    Offload,
+}
+
+/// The KV pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KvConfig {
+    /// Where the KV of each loop is kept.
+    pub layout: Layout,
+    /// Blocks in the core's pool; one holds `block_tokens` tokens of one plane.
+    pub blocks: u32,
+    /// Tokens per block.
+    pub block_tokens: u32,
+    /// Blocks that admission leaves free while anything decodes.
+    pub headroom_blocks: u64,
+    /// What to do when the pool runs dry.
+    pub pressure: Pressure,
+    /// The model has attention layers outside the loop.
+    pub boundary_layers: bool,
+}
+
+/// Everything that a schedule depends on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SchedulerConfig {
+    /// Which batches are formed.
+    pub mode: Mode,
+    /// How far ahead of the device.
+    pub overlap: Overlap,
+    /// What ends a sequence.
+    pub finish: Finish,
+    /// W: resident sequences at most.
+    pub max_num_seqs: u32,
+    /// M: prompt tokens per prefill batch at most.
+    pub max_num_batched_tokens: u32,
+    /// S: free slots that a prefill waits for.
+    pub min_free_slots: u32,
+    /// Prompt plus output at most; longer requests are refused.
+    pub max_context_tokens: u32,
+    /// Loops at full depth.
+    pub r_max: Depth,
+    /// No row leaves before this depth; at least 2 under lookahead.
+    pub r_min: Depth,
+    /// The KV pool.
+    pub kv: KvConfig,
+}
+
+/// A setting that no scheduler can run with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct ConfigError {
+    /// The setting, by its name in scenarios.
+    pub field: &'static str,
+    /// What is wrong and what to change.
+    pub reason: String,
+}
+
+impl SchedulerConfig {
+    /// Checks what the scheduler relies on.
+    ///
+    /// # Errors
+    /// The first setting that is out of range, with what to change.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let ensure = |ok: bool, field, reason: fmt::Arguments<'_>| {
+            if ok { Ok(()) } else { Err(ConfigError { field, reason: reason.to_string() }) }
+        };
+        let (w, s) = (self.max_num_seqs, self.min_free_slots);
+        ensure(w >= 1, "max_num_seqs", format_args!("at least one sequence must be resident, got 0"))?;
+        ensure(
+            self.max_num_batched_tokens >= 1,
+            "max_num_batched_tokens",
+            format_args!("a prefill batch needs room for at least one token, got 0"),
+        )?;
+        ensure(
+            (1..=w).contains(&s),
+            "min_free_slots",
+            format_args!("must be between 1 and max_num_seqs = {w}, got {s}"),
+        )?;
+        if let Mode::Refill { min_coda_batch: k } = self.mode {
+            ensure(
+                (1..=w).contains(&k),
+                "min_coda_batch",
+                format_args!(
+                    "must be between 1 and max_num_seqs = {w}, got {k}: no more exits than sequences can gather"
+                ),
+            )?;
+        }
+        let (r_min, r_max) = (self.r_min, self.r_max);
+        ensure(r_min <= r_max, "r_min", format_args!("must be at most r_max = {r_max}, got {r_min}"))?;
+        ensure(
+            self.overlap != Overlap::Lookahead || r_min.0 >= 2 || r_max.0 == 1,
+            "r_min",
+            format_args!("lookahead learns of an exit one loop early, so r_min must be at least 2, got {r_min}"),
+        )?;
+        ensure(self.kv.blocks >= 1, "kv.blocks", format_args!("the pool needs at least one block, got 0"))?;
+        ensure(self.kv.block_tokens >= 1, "kv.block_tokens", format_args!("a block holds at least one token, got 0"))?;
+        ensure(
+            self.kv.layout != Layout::FirstThenShared || r_min.0 >= 2 || self.mode == Mode::ContinuousBatching,
+            "kv.layout",
+            format_args!("first_then_shared needs r_min >= 2: a token that exits after one loop has no shared plane"),
+        )
+    }
+}

@@ -1,0 +1,414 @@
+//! The scheduler: a pure state machine that decides what runs next.
+//!
+//! Invariant: it knows no clock, no device, no file, no randomness, no true exit depth, and under `finish: eos` no true
+//! output length. Everything that it learns comes through [`Scheduler::arrive`] and [`Scheduler::complete`].
+//!
+//! Invariant: queues change only in `route`, when a batch's effects are settled. A batch that was issued is the content of
+//! the queue it came from, so at most one batch is unsettled at a time, and the order of settling is the order of launching.
+//! That is why the overlap modes, which differ only in *when* a batch can be settled, form identical batches.
+
+mod admission;
+mod config;
+mod pressure;
+mod route;
+
+use std::collections::VecDeque;
+
+pub use config::{ConfigError, Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+
+use crate::batch::{Batch, Outcome, Row, Slot, Stage};
+use crate::kv::KvCache;
+use crate::request::{Request, RequestId};
+use crate::units::{Depth, Nanos};
+
+/// Decides; see the module's text.
+#[derive(Debug)]
+pub struct Scheduler {
+    config: SchedulerConfig,
+    kv: KvCache,
+    sequences: Vec<Sequence>,
+    free_slots: Vec<Slot>,
+    /// Q_P: never admitted.
+    waiting: VecDeque<Request>,
+    /// Q_P, ahead of `waiting`: preempted, oldest first.
+    preempted: VecDeque<Preempted>,
+    /// The sequence whose prompt is part done.
+    partial: Option<Slot>,
+    /// Q_D: sequences whose next token waits for the prelude (or for `forward`).
+    decode_queue: Vec<Slot>,
+    /// Q_R: rows ready for their next loop.
+    core_queue: Vec<Row>,
+    /// Q_C: rows that left the loop.
+    coda_queue: Vec<Row>,
+    pending: Option<Pending>,
+    in_flight: u32,
+    heavy_in_flight: u32,
+    core_in_flight: u32,
+    next_id: u64,
+    settled: VecDeque<Settled>,
+    late_rows: u64,
+    preemptions: u64,
+}
+
+/// A resident sequence.
+#[derive(Clone, Debug)]
+struct Sequence {
+    request: Request,
+    /// Tokens that prefill must process: the prompt, or all known tokens after a recompute.
+    prefill_target: u32,
+    prefilled: u32,
+    /// Output tokens made so far, which is also the index of the one in the making.
+    generated: u32,
+    /// The exit depth of the token in the making, once an outcome told it.
+    leaves_after: Option<Depth>,
+    /// Its last token, once an outcome told it (`finish: eos`).
+    ended_with: Option<u32>,
+}
+
+/// Who holds a free slot: outcomes that come late for the last owner match nobody.
+const NOBODY: Request =
+    Request { id: RequestId(u32::MAX), arrival: Nanos::ZERO, prompt_tokens: 0, max_output_tokens: 0 };
+
+/// A sequence that lost its slot.
+#[derive(Clone, Copy, Debug)]
+struct Preempted {
+    request: Request,
+    generated: u32,
+    offloaded: bool,
+}
+
+/// The batch whose effects are not settled yet.
+#[derive(Debug)]
+struct Pending {
+    id: u64,
+    stage: Stage,
+    /// Rows that are not a whole queue: prefill, restore.
+    rows: Vec<Row>,
+    /// Some row's exit has to be learnt before the batch can be settled.
+    undecided: bool,
+}
+
+/// Queue lengths and pool use after a batch was settled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Queues {
+    /// Q_R.
+    pub recurrent: u32,
+    /// Q_C.
+    pub coda: u32,
+    /// Q_D.
+    pub decode: u32,
+    /// Q_P.
+    pub prompt: u32,
+    /// Sequences with a slot.
+    pub resident: u32,
+    /// Core blocks in use.
+    pub kv_used_blocks: u32,
+}
+
+/// A settled batch: what the paper's stage traces show of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The batch's id.
+    pub id: u64,
+    /// Core: rows that left the loop.
+    pub exits: u32,
+    /// Queues afterwards.
+    pub queues: Queues,
+}
+
+/// Why a request can never be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Longer than the context limit.
+    #[error("prompt {prompt_tokens} + output {max_output_tokens} tokens exceed the context limit of {limit} tokens")]
+    Context {
+        /// Its prompt.
+        prompt_tokens: u32,
+        /// Its longest output.
+        max_output_tokens: u32,
+        /// `max_context_tokens`.
+        limit: u32,
+    },
+    /// Larger than the whole pool.
+    #[error("prompt {prompt_tokens} + output {max_output_tokens} tokens need {needed} KV blocks, the pool has {total}")]
+    Pool {
+        /// Its prompt.
+        prompt_tokens: u32,
+        /// Its longest output.
+        max_output_tokens: u32,
+        /// Blocks it would take, all planes.
+        needed: u64,
+        /// Blocks there are.
+        total: u64,
+    },
+}
+
+impl Scheduler {
+    /// An idle scheduler.
+    ///
+    /// # Errors
+    /// A setting that it cannot run with.
+    pub fn new(config: SchedulerConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let KvConfig { layout, blocks, block_tokens, boundary_layers, .. } = config.kv;
+        let slots = config.max_num_seqs;
+        Ok(Self {
+            kv: KvCache::new(blocks, block_tokens, layout.planes(config.r_max), boundary_layers, slots),
+            sequences: vec![Sequence::new(NOBODY, 0); slots as usize],
+            free_slots: (0..slots).rev().map(Slot).collect(),
+            waiting: VecDeque::new(),
+            preempted: VecDeque::new(),
+            partial: None,
+            decode_queue: Vec::new(),
+            core_queue: Vec::new(),
+            coda_queue: Vec::new(),
+            pending: None,
+            in_flight: 0,
+            heavy_in_flight: 0,
+            core_in_flight: 0,
+            next_id: 0,
+            settled: VecDeque::new(),
+            late_rows: 0,
+            preemptions: 0,
+            config,
+        })
+    }
+
+    /// What it was told.
+    pub fn config(&self) -> &SchedulerConfig {
+        &self.config
+    }
+
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// The request can never fit; it is forgotten and everything else goes on.
+    pub fn arrive(&mut self, request: Request) -> Result<(), Refusal> {
+        let Request { prompt_tokens, max_output_tokens, .. } = request;
+        assert!(prompt_tokens > 0 && max_output_tokens > 0, "a request has a prompt and makes at least one token");
+        let limit = self.config.max_context_tokens;
+        if request.max_tokens() > u64::from(limit) {
+            return Err(Refusal::Context { prompt_tokens, max_output_tokens, limit });
+        }
+        let (needed, total) = (self.kv.blocks_for(request.max_tokens()), self.kv.total_blocks());
+        if needed > total {
+            return Err(Refusal::Pool { prompt_tokens, max_output_tokens, needed, total });
+        }
+        self.waiting.push_back(request);
+        Ok(())
+    }
+
+    /// The next batch, or `None` when an outcome or an arrival is needed first.
+    pub fn next_batch(&mut self) -> Option<Batch> {
+        if !self.may_queue() {
+            return None;
+        }
+        if let Some(pending) = &self.pending {
+            if !self.can_settle(pending) {
+                return None;
+            }
+            self.settle();
+        }
+        // Building can preempt every candidate and leave the choice to be made again.
+        loop {
+            let stage = self.choose()?;
+            if self.config.overlap == Overlap::Lookahead && is_heavy(stage) && self.heavy_in_flight >= 2 {
+                return None;
+            }
+            if let Some(batch) = self.build(stage) {
+                self.in_flight += 1;
+                self.heavy_in_flight += u32::from(is_heavy(stage));
+                self.core_in_flight += u32::from(stage == Stage::Core);
+                return Some(batch);
+            }
+        }
+    }
+
+    /// Learns what the oldest launched batch did.
+    pub fn complete(&mut self, outcome: &Outcome) {
+        let stage = outcome.batch.stage;
+        self.in_flight -= 1;
+        self.heavy_in_flight -= u32::from(is_heavy(stage));
+        match stage {
+            Stage::Core => {
+                self.core_in_flight -= 1;
+                for (row, told) in outcome.batch.rows.iter().zip(&outcome.rows) {
+                    let sequence = &mut self.sequences[row.slot.index()];
+                    // The slot may hold another token by now, or another sequence.
+                    if told.leaves_after.is_some() && sequence.is_making(row) {
+                        sequence.leaves_after = told.leaves_after;
+                    }
+                }
+            }
+            Stage::Prefill | Stage::Coda | Stage::Forward if self.config.finish == Finish::Eos => {
+                for (row, told) in outcome.batch.rows.iter().zip(&outcome.rows) {
+                    if told.finished {
+                        self.end(row);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The oldest settled batch that was not taken yet, in launch order.
+    pub fn take_settled(&mut self) -> Option<Settled> {
+        self.settled.pop_front()
+    }
+
+    /// Nothing waits, runs or is resident.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.pending.is_none() && self.resident() == 0 && self.prompt_queue_len() == 0
+    }
+
+    /// Queue lengths as of the last settled batch.
+    pub fn queues(&self) -> Queues {
+        Queues {
+            recurrent: self.core_queue.len() as u32,
+            coda: self.coda_queue.len() as u32,
+            decode: self.decode_queue.len() as u32,
+            prompt: self.prompt_queue_len() as u32,
+            resident: self.resident(),
+            kv_used_blocks: self.kv.used_blocks() as u32,
+        }
+    }
+
+    /// Core blocks in the pool.
+    pub fn kv_total_blocks(&self) -> u64 {
+        self.kv.total_blocks()
+    }
+
+    /// Rows that ran for a sequence that had ended (`finish: eos`).
+    pub fn late_rows(&self) -> u64 {
+        self.late_rows
+    }
+
+    /// Sequences that lost their slot to KV pressure, counted each time.
+    pub fn preemptions(&self) -> u64 {
+        self.preemptions
+    }
+
+    /// Panics unless slots and blocks are conserved.
+    pub fn check(&self) {
+        self.kv.check();
+        let queued = self.decode_queue.len() + self.core_queue.len() + self.coda_queue.len();
+        let prefilling = match &self.pending {
+            Some(pending) if matches!(pending.stage, Stage::Prefill | Stage::Restore) => pending.rows.len(),
+            _ => usize::from(self.partial.is_some()),
+        };
+        assert_eq!(queued + prefilling, self.resident() as usize, "a resident sequence is in no queue, or in two");
+        if self.resident() == 0 {
+            assert_eq!(self.kv.used_blocks(), 0, "blocks are held without a sequence");
+        }
+    }
+
+    /// The stage with the highest priority that has work.
+    fn choose(&self) -> Option<Stage> {
+        let decode = !self.decode_queue.is_empty();
+        let core = !self.core_queue.is_empty();
+        let coda = !self.coda_queue.is_empty();
+        match self.config.mode {
+            Mode::ContinuousBatching => self.admission().or(decode.then_some(Stage::Forward)),
+            Mode::NoRefill if core => Some(Stage::Core),
+            Mode::NoRefill if coda => Some(Stage::Coda),
+            Mode::NoRefill => self.admission().or(decode.then_some(Stage::Prelude)),
+            Mode::Refill { .. } if decode => Some(Stage::Prelude),
+            Mode::Refill { min_coda_batch } if self.coda_queue.len() >= min_coda_batch as usize => Some(Stage::Coda),
+            // A coda smaller than K runs when nothing else can, so that the tail cannot deadlock.
+            Mode::Refill { .. } => self.admission().or(core.then_some(Stage::Core)).or(coda.then_some(Stage::Coda)),
+        }
+    }
+
+    /// The batch for `stage`, or `None` if KV pressure left no row for it.
+    fn build(&mut self, stage: Stage) -> Option<Batch> {
+        match stage {
+            Stage::Prefill => Some(self.build_prefill()),
+            Stage::Restore => Some(self.build_restore()),
+            Stage::Prelude | Stage::Forward => self.build_decode(stage),
+            Stage::Core => {
+                let undecided =
+                    self.core_queue.iter().any(|row| row.depth >= self.config.r_min && row.depth < self.config.r_max);
+                let rows = self.core_queue.clone();
+                Some(self.issue(stage, rows, undecided))
+            }
+            Stage::Coda => {
+                let rows = self.coda_queue.clone();
+                Some(self.issue(stage, rows, false))
+            }
+            Stage::Offload => unreachable!("offloading is decided while a decode batch is built"),
+        }
+    }
+
+    /// Numbers a batch and leaves it to be settled.
+    fn issue(&mut self, stage: Stage, rows: Vec<Row>, undecided: bool) -> Batch {
+        let id = self.next_id;
+        self.next_id += 1;
+        let kept = if matches!(stage, Stage::Prefill | Stage::Restore) { rows.clone() } else { Vec::new() };
+        self.pending = Some(Pending { id, stage, rows: kept, undecided });
+        Batch { id, stage, rows, admitted: Vec::new(), appended: Vec::new() }
+    }
+
+    /// How much may stand in the device's queue.
+    fn may_queue(&self) -> bool {
+        match self.config.overlap {
+            Overlap::Synchronous => self.in_flight == 0,
+            Overlap::Asynchronous => self.in_flight <= 1,
+            Overlap::Lookahead => true,
+        }
+    }
+
+    /// Whether every row's way is known.
+    fn can_settle(&self, pending: &Pending) -> bool {
+        if !pending.undecided {
+            return true;
+        }
+        match self.config.overlap {
+            // The outcome of loop r told who leaves after loop r + 1.
+            Overlap::Lookahead => self.core_in_flight <= 1,
+            Overlap::Synchronous | Overlap::Asynchronous => self.core_in_flight == 0,
+        }
+    }
+
+    fn resident(&self) -> u32 {
+        self.config.max_num_seqs - self.free_slots.len() as u32
+    }
+
+    fn prompt_queue_len(&self) -> usize {
+        self.waiting.len() + self.preempted.len()
+    }
+}
+
+impl Sequence {
+    fn new(request: Request, generated: u32) -> Self {
+        let prefill_target = request.prompt_tokens + generated;
+        Self { request, prefill_target, prefilled: 0, generated, leaves_after: None, ended_with: None }
+    }
+
+    /// Whether `row` was for the token that the sequence is still making.
+    fn is_making(&self, row: &Row) -> bool {
+        self.request.id == row.request && self.generated == row.token
+    }
+
+    /// Position of the next decode token's input: the last token made.
+    fn position(&self) -> u32 {
+        self.request.prompt_tokens + self.generated - 1
+    }
+
+    /// The decode row of the token in the making.
+    fn row(&self, slot: Slot, depth: Depth) -> Row {
+        Row {
+            slot,
+            request: self.request.id,
+            token: self.generated,
+            position: self.position(),
+            tokens: 1,
+            depth,
+            ends_prompt: false,
+        }
+    }
+}
+
+/// Stages that take long enough to build the next batch behind; at most two of them are in flight.
+fn is_heavy(stage: Stage) -> bool {
+    !matches!(stage, Stage::Prelude | Stage::Coda)
+}
