@@ -6,10 +6,12 @@
 pub mod architecture;
 pub mod batch;
 pub mod bounds;
+pub mod cpu;
 pub mod event_loop;
 pub mod executor;
 pub mod kv;
 pub mod layout;
+pub mod live;
 pub mod metrics;
 pub mod models;
 pub mod profile;

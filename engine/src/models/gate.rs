@@ -64,8 +64,8 @@ impl Default for GateMemory {
 }
 
 impl Gate {
-    /// The gate of a model. `trained_lookahead` says that the weights hold `lookahead_gate.*`.
-    pub fn new(spec: GateSpec, architecture: &Architecture, trained_lookahead: bool) -> Self {
+    /// The gate of a model that runs up to `r_max` loops. `trained_lookahead`: the weights hold `lookahead_gate.*`.
+    pub fn new(spec: GateSpec, architecture: &Architecture, r_max: Depth, trained_lookahead: bool) -> Self {
         let (signal, delay) = match (architecture.family, spec.lookahead) {
             (Family::Ouro, false) => (Signal::Hazard, 0),
             (Family::Ouro, true) if trained_lookahead => (Signal::NextHazard, 0),
@@ -83,7 +83,7 @@ impl Gate {
             threshold: spec.threshold,
             first: spec.min_depth.map_or(first, |min| min.max(first)),
             delay,
-            r_max: architecture.r_max,
+            r_max,
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
 
     fn gate(model: &str, threshold: f32, lookahead: bool, trained: bool) -> Gate {
         let architecture = Architecture::builtin(model).unwrap();
-        Gate::new(GateSpec { threshold, min_depth: None, lookahead }, &architecture, trained)
+        Gate::new(GateSpec { threshold, min_depth: None, lookahead }, &architecture, architecture.r_max, trained)
     }
 
     fn exit(gate: Gate, signals: &[f32]) -> (u8, u8) {
@@ -179,7 +179,7 @@ mod tests {
     fn a_minimum_depth_keeps_the_earlier_hazard() {
         let architecture = Architecture::builtin("tiny-ouro").unwrap();
         let spec = GateSpec { threshold: 0.5, min_depth: Some(Depth(3)), lookahead: false };
-        assert_eq!(exit(Gate::new(spec, &architecture, false), &[0.9, 0.0, 0.0]), (3, 3));
+        assert_eq!(exit(Gate::new(spec, &architecture, architecture.r_max, false), &[0.9, 0.0, 0.0]), (3, 3));
     }
 
     #[test]
