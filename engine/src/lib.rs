@@ -6,6 +6,7 @@
 pub mod architecture;
 pub mod batch;
 pub mod bounds;
+pub mod conformance;
 pub mod cpu;
 pub mod event_loop;
 pub mod executor;

@@ -24,8 +24,8 @@ use crate::request::{Arrival, RequestId};
 pub struct CpuOptions {
     /// Threads; 0 takes one a core.
     pub threads: usize,
-    /// Fill the planes that a token skipped when it leaves, as the paper's `last_exited` cache does, instead of reading
-    /// its last one in their place.
+    /// In `last_exited`, fill the planes that a token skipped when it leaves, as the paper's cache does, instead of
+    /// reading its last one in their place.
     pub copy_skipped_planes: bool,
 }
 

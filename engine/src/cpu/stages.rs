@@ -7,7 +7,8 @@ use super::matrix::Matrix;
 use super::model::distance;
 use crate::architecture::Family;
 use crate::batch::{Row, RowOutcome};
-use crate::live::OutputToken;
+use crate::layout::Layout;
+use crate::live::{OutputToken, Tables};
 use crate::models::gate::{GateMemory, Signal};
 use crate::scheduler::Finish;
 use crate::units::Depth;
@@ -74,7 +75,7 @@ impl<E: Element> CpuExecutor<E> {
         for row in rows {
             let ran = self.running[row.slot.index()].depth;
             assert_eq!(row.depth.0, ran, "request {} leaves at {} after {ran} loops", row.request.0, row.depth);
-            if self.options.copy_skipped_planes {
+            if self.options.copy_skipped_planes && self.config.scheduler.kv.layout == Layout::LastExited {
                 self.copy_skipped_planes(row);
             }
         }
@@ -173,7 +174,7 @@ impl<E: Element> CpuExecutor<E> {
 
     /// Fills the planes that a token skipped, after which it counts as having left at full depth.
     fn copy_skipped_planes(&mut self, row: &Row) {
-        let place = |tables: &crate::live::Tables, plane| tables.core_place(row.slot, plane, row.position);
+        let place = |tables: &Tables, plane| tables.core_place(row.slot, plane, row.position);
         let from = self.core.address(place(&self.tables, row.depth.0 - 1));
         for plane in row.depth.0..self.tables.planes() {
             let to = self.core.address(place(&self.tables, plane));

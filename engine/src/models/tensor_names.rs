@@ -25,6 +25,10 @@ pub struct Fill {
 /// Norm weights: near one, but not one, so that a forgotten norm shows.
 const NORM: Fill = Fill { mean: 1.0, std: 0.15 };
 
+/// Ouro's norms of a branch's output: small against the residual stream, as in a trained model. With branches as large
+/// as the stream a random model is chaotic, and two roundings of it have nothing in common after a few loops.
+const BRANCH_NORM: Fill = Fill { mean: 0.3, std: 0.05 };
+
 /// Tensors that a file may hold and that are not read.
 pub fn ignored(family: Family) -> &'static [&'static str] {
     match family {
@@ -108,8 +112,10 @@ fn ouro(a: &Architecture) -> Vec<TensorSpec> {
         tensors.push(linear(ouro_layer(layer, "mlp.gate_proj"), ffn, hidden));
         tensors.push(linear(ouro_layer(layer, "mlp.up_proj"), ffn, hidden));
         tensors.push(linear(ouro_layer(layer, "mlp.down_proj"), hidden, ffn));
-        for name in ["input_layernorm", "input_layernorm_2", "post_attention_layernorm", "post_attention_layernorm_2"] {
+        for name in ["input_layernorm", "post_attention_layernorm"] {
             tensors.push(norm(ouro_layer(layer, name), hidden));
+            let name = ouro_layer(layer, &format!("{name}_2"));
+            tensors.push(TensorSpec { name, shape: vec![hidden], fill: BRANCH_NORM });
         }
     }
     tensors.push(norm("model.norm.weight".into(), hidden));
