@@ -39,10 +39,15 @@ pub(super) fn attend<E: Element>(pool: &KvPool<E>, layer: usize, lanes: &Lanes, 
 /// In eight interleaved partial sums, added in order: a fixed order that vectorises.
 fn dot<E: Element>(query: &[f32], key: &[E]) -> f32 {
     let mut sums = [0.0f32; 8];
-    for (query, key) in query.chunks(8).zip(key.chunks(8)) {
-        for ((sum, q), k) in sums.iter_mut().zip(query).zip(key) {
-            *sum += q * k.widen();
+    let (queries, last_query) = query.as_chunks::<8>();
+    let (keys, last_key) = key.as_chunks::<8>();
+    for (query, key) in queries.iter().zip(keys) {
+        for i in 0..8 {
+            sums[i] += query[i] * key[i].widen();
         }
+    }
+    for (sum, (query, key)) in sums.iter_mut().zip(last_query.iter().zip(last_key)) {
+        *sum += query * key.widen();
     }
     sums.iter().sum()
 }

@@ -6,9 +6,10 @@
 #[inline]
 pub(super) fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
-    // Adding and taking away 1.5 * 2^23 rounds to the nearest integer.
+    // Adding 1.5 * 2^23 leaves the nearest integer in the low bits; taking it away again leaves it as a number.
     const ROUND: f32 = 12_582_912.0;
-    let n = (x * std::f32::consts::LOG2_E + ROUND) - ROUND;
+    let rounded = x * std::f32::consts::LOG2_E + ROUND;
+    let n = rounded - ROUND;
     // ln 2 in two parts, of which the first times n is exact.
     let r = (x - n * 0.693_359_4) - n * -2.121_944_4e-4;
     let series = 1.0 / 5040.0;
@@ -19,7 +20,8 @@ pub(super) fn exp(x: f32) -> f32 {
     let series = series * r + 0.5;
     let series = series * r + 1.0;
     let series = series * r + 1.0;
-    series * f32::from_bits(((n as i32 + 127) as u32) << 23)
+    let exponent = rounded.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127);
+    series * f32::from_bits(exponent << 23)
 }
 
 /// `1 / (1 + e^-x)`.

@@ -32,9 +32,13 @@ pub(super) fn rms_norm_in_place<E: Element>(x: &mut Matrix, weight: &[f32]) {
 /// In eight interleaved partial sums, added in order: a fixed order that vectorises.
 pub(super) fn sum_of_squares(values: &[f32]) -> f32 {
     let mut sums = [0.0f32; 8];
-    for chunk in values.chunks(8) {
-        sums.iter_mut().zip(chunk).for_each(|(sum, x)| *sum += x * x);
+    let (chunks, last) = values.as_chunks::<8>();
+    for chunk in chunks {
+        for i in 0..8 {
+            sums[i] += chunk[i] * chunk[i];
+        }
     }
+    sums.iter_mut().zip(last).for_each(|(sum, x)| *sum += x * x);
     sums.iter().sum()
 }
 
