@@ -4,3 +4,5 @@
 
 mod conformance;
 mod dense_reference;
+mod exactness;
+mod serve;
