@@ -1,1 +1,20 @@
-//! calibrate
+//! Turns measured step times into a profile that the simulator reads.
+//!
+//! The method is the paper's Appendix B: full decode steps with r loops, `tau(r) = tau_0 + tau_r r` at each batch size and
+//! context, then `t = delta + gamma N_b + alpha N_c` over the grid. A second form with a floor under the batch's term is
+//! fitted beside it, and cross-validation decides which one the profile gets.
+//!
+//! ```text
+//! measurements -> depth (tau_0, tau_r per point) -> validation (cost, both forms) -> calibration -> profile, tables
+//! ```
+
+pub mod bootstrap;
+pub mod boundary;
+pub mod calibration;
+pub mod cost;
+pub mod depth;
+pub mod error;
+mod least_squares;
+pub mod measurements;
+pub mod tables;
+pub mod validation;

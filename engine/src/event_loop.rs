@@ -1,6 +1,7 @@
 //! The one loop that drives every executor, in virtual or real time.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use crate::batch::Outcome;
 use crate::executor::{Clock, Executor};
@@ -13,8 +14,8 @@ pub trait Observer {
     /// A request was handed to the scheduler at `now` (never before its intended arrival), or was refused.
     fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>);
 
-    /// A batch ran and its effects are settled.
-    fn step(&mut self, step: &Step);
+    /// A batch ran and its effects are settled. `Break` ends the run.
+    fn step(&mut self, step: &Step) -> ControlFlow<()>;
 }
 
 /// One executor call, seen from both sides.
@@ -26,7 +27,7 @@ pub struct Step {
     pub settled: Settled,
 }
 
-/// Serves `arrivals` (in order of arrival) to the end.
+/// Serves `arrivals` (in order of arrival) to the end, or until the observer breaks off.
 ///
 /// Arrivals count as known at the instant at which the scheduler is asked for a batch; they are pulled from the iterator
 /// only when their time has come.
@@ -64,7 +65,9 @@ pub fn run<E: Executor>(
                 break;
             };
             assert_eq!(settled.id, outcome.batch.id, "batches are settled in the order in which they run");
-            observer.step(&Step { outcome, settled });
+            if observer.step(&Step { outcome, settled }).is_break() {
+                return Ok(());
+            }
         }
         if in_flight > 0 {
             let outcome = executor.wait(clock)?;

@@ -147,6 +147,12 @@ pub struct Variant {
     /// In place of the core's cost.
     #[serde(default)]
     pub core: Option<StageCost>,
+    /// In place of the prelude's cost.
+    #[serde(default)]
+    pub prelude: Option<StageCost>,
+    /// In place of the coda's cost.
+    #[serde(default)]
+    pub coda: Option<StageCost>,
     /// In place of the prefill's cost.
     #[serde(default)]
     pub prefill: Option<PrefillCost>,
@@ -165,6 +171,12 @@ pub struct Fit {
     pub r_squared: f64,
     /// Mean absolute relative error of points left out of the fit (cross-validation).
     pub cross_validated_error: f64,
+    /// Worst absolute relative error of a left-out point.
+    #[serde(default)]
+    pub cross_validated_error_max: f64,
+    /// The mean error of the form that predicts left-out points worse, where it could be fitted.
+    #[serde(default)]
+    pub rejected_form_error: Option<f64>,
     /// Which form predicts left-out points better: `linear` or `roofline`.
     pub form: String,
     /// 95% confidence half-width of each coefficient, by name.
@@ -304,6 +316,8 @@ impl Profile {
     pub fn with(&self, variant: &Variant) -> Self {
         Self {
             core: variant.core.unwrap_or(self.core),
+            prelude: variant.prelude.unwrap_or(self.prelude),
+            coda: variant.coda.unwrap_or(self.coda),
             prefill: variant.prefill.unwrap_or(self.prefill),
             stage_overhead_us: variant.stage_overhead_us.unwrap_or(self.stage_overhead_us),
             variants: BTreeMap::new(),
@@ -341,7 +355,7 @@ impl Profile {
             ("transfer.plane_copy_gb_per_s", self.transfer.plane_copy_gb_per_s),
             ("transfer.offload_gb_per_s", self.transfer.offload_gb_per_s),
         ];
-        if let Some((field, value)) = rates.into_iter().find(|(_, value)| !(*value > 0.0)) {
+        if let Some((field, value)) = rates.into_iter().find(|(_, value)| value.is_nan() || *value <= 0.0) {
             return Err(ProfileError {
                 field: field.into(),
                 reason: format!("must be greater than zero, got {value}"),

@@ -6,7 +6,7 @@ use super::latency::Latency;
 use super::series::{Sample, Series};
 use super::{Goodput, RequestCounts, RequestRecord, RunMetrics, Slo, StageTotals, SteadyWindow};
 use crate::batch::{Row, Stage};
-use crate::event_loop::{Observer, Step};
+use crate::event_loop::Step;
 use crate::request::{Arrival, Request, RequestId};
 use crate::scheduler::Refusal;
 use crate::units::Nanos;
@@ -54,7 +54,7 @@ pub struct Latencies {
 }
 
 /// A resident request's life so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Live {
     request: Request,
     admitted: Nanos,
@@ -90,6 +90,49 @@ impl Recorder {
             within_slo: 0,
             late_arrival: Latency::default(),
         }
+    }
+
+    /// Takes an arrival, as [`crate::event_loop::Observer::arrived`] does.
+    pub fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>) {
+        let intended = arrival.request.arrival;
+        self.counts.arrived += 1;
+        self.counts.refused += u64::from(refusal.is_some());
+        self.first_arrival.get_or_insert(intended);
+        self.last_arrival = intended;
+        self.late_arrival.record(now - intended, 1);
+    }
+
+    /// Takes a step, as [`crate::event_loop::Observer::step`] does.
+    pub fn step(&mut self, step: &Step) {
+        let Step { outcome, settled } = step;
+        let (batch, now) = (&outcome.batch, outcome.finished);
+        if !batch.admitted.is_empty() {
+            for &(slot, request) in &batch.admitted {
+                self.admit(slot.index(), request, outcome.started);
+            }
+            self.closed = Some((outcome.started, self.output_tokens));
+        }
+        let totals = &mut self.stages[batch.stage as usize];
+        totals.steps += 1;
+        totals.rows += batch.rows.len() as u64;
+        totals.busy_s += (now - outcome.started).as_secs();
+        if matches!(batch.stage, Stage::Prefill | Stage::Coda | Stage::Forward) {
+            for (at, row) in batch.rows.iter().enumerate() {
+                if batch.stage != Stage::Prefill || row.ends_prompt {
+                    self.token(row, now, outcome.rows.get(at).is_some_and(|told| told.finished));
+                }
+            }
+        }
+        self.last_step = now;
+        self.kv_peak_blocks = self.kv_peak_blocks.max(settled.queues.kv_used_blocks);
+        self.series.add(&Sample {
+            start: outcome.started,
+            end: now,
+            core_rows: matches!(batch.stage, Stage::Core | Stage::Forward).then_some(batch.rows.len() as u32),
+            prompt_queue: settled.queues.prompt,
+            resident: settled.queues.resident,
+            kv_used_blocks: settled.queues.kv_used_blocks,
+        });
     }
 
     /// Requests that finished since the last call, in order of finishing.
@@ -151,20 +194,20 @@ impl Recorder {
     }
 
     fn admit(&mut self, slot: usize, request: Request, now: Nanos) {
-        let new = self.parked.remove(&request.id).unwrap_or(Live {
-            request,
-            admitted: now,
-            first_token: Nanos::ZERO,
-            last_token: Nanos::ZERO,
-            tokens: 0,
-            depth_sum: 0,
-            preemptions: 0,
-        });
-        if let Some(mut old) = self.live[slot].replace(new) {
-            // Its slot went to another before it finished: it was preempted.
-            old.preemptions += 1;
+        let new = match self.preempted(request.id) {
+            Some(live) => Live { preemptions: live.preemptions + 1, ..live },
+            None => Live { request, admitted: now, ..Live::default() },
+        };
+        // Whoever is still in the slot lost it before it finished.
+        if let Some(old) = self.live[slot].replace(new) {
             self.parked.insert(old.request.id, old);
         }
+    }
+
+    /// The life so far of a request that comes back, from the slot that it lost or from among the parked.
+    fn preempted(&mut self, request: RequestId) -> Option<Live> {
+        let lost = self.live.iter_mut().find(|entry| entry.is_some_and(|live| live.request.id == request));
+        lost.and_then(Option::take).or_else(|| self.parked.remove(&request))
     }
 
     /// Delivers a row's token.
@@ -219,48 +262,5 @@ impl Recorder {
             self.opened = Some((live.last_token, self.output_tokens));
         }
         self.finished.push(record);
-    }
-}
-
-impl Observer for Recorder {
-    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>) {
-        let intended = arrival.request.arrival;
-        self.counts.arrived += 1;
-        self.counts.refused += u64::from(refusal.is_some());
-        self.first_arrival.get_or_insert(intended);
-        self.last_arrival = intended;
-        self.late_arrival.record(now - intended, 1);
-    }
-
-    fn step(&mut self, step: &Step) {
-        let Step { outcome, settled } = step;
-        let (batch, now) = (&outcome.batch, outcome.finished);
-        if !batch.admitted.is_empty() {
-            for &(slot, request) in &batch.admitted {
-                self.admit(slot.index(), request, outcome.started);
-            }
-            self.closed = Some((outcome.started, self.output_tokens));
-        }
-        let totals = &mut self.stages[batch.stage as usize];
-        totals.steps += 1;
-        totals.rows += batch.rows.len() as u64;
-        totals.busy_s += (now - outcome.started).as_secs();
-        if matches!(batch.stage, Stage::Prefill | Stage::Coda | Stage::Forward) {
-            for (at, row) in batch.rows.iter().enumerate() {
-                if batch.stage != Stage::Prefill || row.ends_prompt {
-                    self.token(row, now, outcome.rows.get(at).is_some_and(|told| told.finished));
-                }
-            }
-        }
-        self.last_step = now;
-        self.kv_peak_blocks = self.kv_peak_blocks.max(settled.queues.kv_used_blocks);
-        self.series.add(&Sample {
-            start: outcome.started,
-            end: now,
-            core_rows: matches!(batch.stage, Stage::Core | Stage::Forward).then_some(batch.rows.len() as u32),
-            prompt_queue: settled.queues.prompt,
-            resident: settled.queues.resident,
-            kv_used_blocks: settled.queues.kv_used_blocks,
-        });
     }
 }

@@ -53,11 +53,12 @@ pub(super) struct Series {
     bins: Vec<Bin>,
     steps_per_bin: u64,
     steps: u64,
+    last: Option<Sample>,
 }
 
 impl Series {
     pub(super) fn new() -> Self {
-        Self { bins: Vec::with_capacity(CAPACITY), steps_per_bin: 1, steps: 0 }
+        Self { bins: Vec::with_capacity(CAPACITY), steps_per_bin: 1, steps: 0, last: None }
     }
 
     pub(super) fn add(&mut self, sample: &Sample) {
@@ -67,12 +68,14 @@ impl Series {
                 self.steps_per_bin *= 2;
             }
             if self.steps.is_multiple_of(self.steps_per_bin) {
-                self.bins.push(Bin { start_ns: sample.start.0, ..Bin::default() });
+                let start = self.last.map_or(sample.start, |last| last.end);
+                self.bins.push(Bin { start_ns: start.0, ..Bin::default() });
             }
         }
         self.steps += 1;
+        let before = self.last.replace(*sample).unwrap_or(*sample);
         if let Some(bin) = self.bins.last_mut() {
-            bin.add(sample);
+            bin.add(&before, sample);
         }
     }
 
@@ -82,13 +85,17 @@ impl Series {
 }
 
 impl Bin {
-    fn add(&mut self, sample: &Sample) {
-        let weight = sample.end.saturating_sub(sample.start).0.max(1) as f64;
+    fn add(&mut self, before: &Sample, sample: &Sample) {
+        // Queues stand as a step left them until the next starts, and are taken to change evenly while it runs.
+        let idle = sample.start.saturating_sub(before.end).0 as f64;
+        let busy = (sample.end - sample.start).0.max(1) as f64;
+        let integral =
+            |before: u32, after: u32| (idle + busy / 2.0) * f64::from(before) + busy / 2.0 * f64::from(after);
         self.end_ns = sample.end.0;
-        self.weight += weight;
-        self.prompt_queue += weight * f64::from(sample.prompt_queue);
-        self.resident += weight * f64::from(sample.resident);
-        self.kv_used_blocks += weight * f64::from(sample.kv_used_blocks);
+        self.weight += idle + busy;
+        self.prompt_queue += integral(before.prompt_queue, sample.prompt_queue);
+        self.resident += integral(before.resident, sample.resident);
+        self.kv_used_blocks += integral(before.kv_used_blocks, sample.kv_used_blocks);
         if let Some(rows) = sample.core_rows {
             self.core_rows += u64::from(rows);
             self.core_steps += 1;

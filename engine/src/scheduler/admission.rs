@@ -83,8 +83,10 @@ impl Scheduler {
             Pressure::Reserve => {
                 self.kv.reserved_blocks() + self.kv.blocks_for(candidate.request.max_tokens()) <= self.kv.total_blocks()
             }
+            // Every resident sequence can still grow by a block, or a sequence would come back only to give way again.
             Pressure::Recompute | Pressure::Offload => {
-                self.kv.blocks_for(u64::from(candidate.tokens())) <= self.kv.free_blocks()
+                let growth = u64::from(self.resident()) * self.kv.blocks_for(1);
+                self.kv.blocks_for(u64::from(candidate.tokens())) + growth <= self.kv.free_blocks()
             }
         }
     }

@@ -216,9 +216,10 @@ impl Scheduler {
                 return None;
             }
             if let Some(batch) = self.build(stage) {
+                // Not always the stage that was chosen: an offload can come first.
                 self.in_flight += 1;
-                self.heavy_in_flight += u32::from(is_heavy(stage));
-                self.core_in_flight += u32::from(stage == Stage::Core);
+                self.heavy_in_flight += u32::from(is_heavy(batch.stage));
+                self.core_in_flight += u32::from(batch.stage == Stage::Core);
                 return Some(batch);
             }
         }

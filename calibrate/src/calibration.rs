@@ -1,0 +1,234 @@
+//! From a table of measurements to a profile.
+
+use std::collections::BTreeMap;
+
+use engine::architecture::Architecture;
+use engine::profile::{Buckets, Device, Fit, PrefillCost, Profile, StageCost};
+
+use crate::bootstrap::{Bootstrap, resample};
+use crate::boundary::{Boundary, reads_kv};
+use crate::cost::{COEFFICIENTS, Form, Sample, significant, student_t_95};
+use crate::depth::{DepthFit, by_point};
+use crate::error::CalibrateError;
+use crate::measurements::{Measurement, Stage};
+use crate::validation::{Judged, judge};
+
+/// What the measurements do not say by themselves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// The model that was timed.
+    pub model: Architecture,
+    /// What ran it.
+    pub device: Device,
+    /// The batch sizes for which it had graphs.
+    pub buckets: Buckets,
+    /// Where the terms come from that were not measured.
+    pub base: Profile,
+    /// Refits of the bootstrap.
+    pub resamples: u32,
+    /// The bootstrap's seed.
+    pub seed: u64,
+}
+
+/// Every fit that a profile is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calibration {
+    /// `tau_0` and `tau_r` at each point.
+    pub points: Vec<DepthFit>,
+    /// One core application.
+    pub core: Judged,
+    /// Intervals of the core's coefficients by resampling, if most resamplings have a fit.
+    pub bootstrap: Option<Bootstrap>,
+    /// Prelude and coda.
+    pub boundary: Boundary,
+    /// What a stage's own launch adds, if the staged core was timed.
+    pub stage_overhead: Option<StageOverhead>,
+    /// Prompt chunks, if any were timed.
+    pub prefill: Option<Judged>,
+}
+
+/// The staged core against the slope of the fused step, over the points where both were timed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StageOverhead {
+    /// Points.
+    pub points: usize,
+    /// The weighted mean difference; negative if staging is faster.
+    pub mean_us: f64,
+    /// Half the width of its 95% interval; infinite for one point.
+    pub half_width_us: f64,
+}
+
+impl Calibration {
+    /// Fits everything that the measurements cover.
+    ///
+    /// # Errors
+    /// Measurements that cannot tell the coefficients apart, or not well enough to judge the fit.
+    pub fn new(measurements: &[Measurement], setup: &Setup) -> Result<Self, CalibrateError> {
+        let points = by_point(measurements)?;
+        let sample = |point: &DepthFit, time_ms, scale_ms| {
+            decode_sample(&setup.buckets, point.batch, point.context, time_ms, scale_ms)
+        };
+        let slopes = points.iter().map(|point| sample(point, point.tau_r_ms, point.tau_r_ms)).collect();
+        let core = judge(Stage::Core, slopes, true)?;
+        let bootstrap = resample(&core.samples, core.chosen().fit.shape, setup.resamples, setup.seed);
+        let stage_overhead = stage_overhead(measurements, &points)?;
+        let intercepts: Vec<_> = points.iter().map(|point| sample(point, point.tau_0_ms, point.deepest_ms)).collect();
+        let overhead_us = stage_overhead.map_or(setup.base.stage_overhead_us, |overhead| overhead.mean_us.max(0.0));
+        let staged = staged_boundary(measurements, setup, overhead_us / 1e3)?;
+        let boundary = Boundary::new(&setup.model, &intercepts, staged)?;
+        let prefill: Vec<_> = of_stage(measurements, Stage::Prefill).iter().map(prefill_sample).collect();
+        let prefill = if prefill.is_empty() { None } else { Some(judge(Stage::Prefill, prefill, true)?) };
+        Ok(Self { points, core, bootstrap, boundary, stage_overhead, prefill })
+    }
+
+    /// The profile, with every term that was not measured from the setup's base.
+    ///
+    /// # Errors
+    /// Costs that no simulation can use, such as a core that takes no time.
+    pub fn profile(&self, setup: &Setup, name: &str, source: &str) -> Result<Profile, CalibrateError> {
+        let base = &setup.base;
+        let profile = Profile {
+            name: name.into(),
+            model: setup.model.name.clone(),
+            device: setup.device.clone(),
+            source: format!(
+                "{source}; not measured but taken from \"{}\": {}",
+                base.name,
+                self.unmeasured().join(", ")
+            ),
+            core: self.core.chosen().fit.stage_cost(),
+            prelude: self.boundary.prelude,
+            coda: self.boundary.coda,
+            prefill: self
+                .prefill
+                .as_ref()
+                .map_or(base.prefill, |prefill| prefill_cost(prefill.chosen().fit.stage_cost())),
+            stage_overhead_us: self
+                .stage_overhead
+                .map_or(base.stage_overhead_us, |overhead| significant(overhead.mean_us.max(0.0))),
+            host: base.host,
+            buckets: setup.buckets.clone(),
+            transfer: base.transfer,
+            variants: BTreeMap::new(),
+            fit: Some(self.quality()),
+        };
+        profile.check().map_err(|source| CalibrateError::Profile { name: name.into(), source })?;
+        Ok(profile)
+    }
+
+    /// The profile's terms that the measurements do not cover.
+    pub fn unmeasured(&self) -> Vec<&'static str> {
+        let prefill = self.prefill.is_none().then_some("prefill");
+        let overhead = self.stage_overhead.is_none().then_some("stage overhead");
+        prefill.into_iter().chain(overhead).chain(["host", "transfer"]).collect()
+    }
+
+    fn quality(&self) -> Fit {
+        let chosen = self.core.chosen();
+        let widths = COEFFICIENTS.iter().enumerate();
+        Fit {
+            points: self.core.samples.len() as u32,
+            r_squared: significant(chosen.fit.r_squared),
+            cross_validated_error: significant(chosen.error_mean()),
+            cross_validated_error_max: significant(chosen.error_max()),
+            rejected_form_error: self.core.rejected().map(|rejected| significant(rejected.error_mean())),
+            form: form_name(self.core.form).into(),
+            half_width: widths
+                .filter_map(|(i, name)| Some(((*name).into(), significant(chosen.fit.half_width(i)?))))
+                .collect(),
+        }
+    }
+}
+
+/// A form's name in profiles and tables.
+pub fn form_name(form: Form) -> &'static str {
+    match form {
+        Form::Linear => "linear",
+        Form::Roofline => "roofline",
+    }
+}
+
+/// A stage's launches, repeats averaged: left out, a point must not stay behind in its repeat.
+fn of_stage(measurements: &[Measurement], stage: Stage) -> Vec<Measurement> {
+    let mut points: BTreeMap<(u32, u32, u32), Vec<&Measurement>> = BTreeMap::new();
+    for launch in measurements.iter().filter(|measurement| measurement.stage == stage) {
+        points.entry((launch.context, launch.tokens, launch.batch)).or_default().push(launch);
+    }
+    let averaged = |repeats: Vec<&Measurement>| Measurement {
+        time_ms: mean(&repeats.iter().map(|launch| launch.time_ms).collect::<Vec<_>>()),
+        ..*repeats[0]
+    };
+    points.into_values().map(averaged).collect()
+}
+
+fn decode_sample(buckets: &Buckets, batch: u32, context: u32, time_ms: f64, scale_ms: f64) -> Sample {
+    let entries = f64::from(batch) * f64::from(context);
+    Sample { batch, context, rows: buckets.pad(batch).into(), entries, time_ms, scale_ms }
+}
+
+/// A chunk of n tokens behind p cached ones attends to p + 1, .., p + n entries.
+fn prefill_sample(chunk: &Measurement) -> Sample {
+    let [batch, context, tokens] = [chunk.batch, chunk.context, chunk.tokens].map(f64::from);
+    Sample {
+        batch: chunk.batch,
+        context: chunk.context,
+        rows: batch * tokens,
+        entries: batch * (tokens * context + tokens * (tokens + 1.0) / 2.0),
+        time_ms: chunk.time_ms,
+        scale_ms: chunk.time_ms,
+    }
+}
+
+fn prefill_cost(StageCost { delta_ms, floor_ms, gamma_us, alpha_ns }: StageCost) -> PrefillCost {
+    PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns }
+}
+
+/// Both times have errors in proportion to the step, so a point weighs `1 / tau_r^2`.
+fn stage_overhead(measurements: &[Measurement], points: &[DepthFit]) -> Result<Option<StageOverhead>, CalibrateError> {
+    let mut weighted_us = Vec::new();
+    for Measurement { line, batch, context, time_ms, .. } in of_stage(measurements, Stage::Core) {
+        let fused = points.iter().find(|point| (point.batch, point.context) == (batch, context));
+        let fused = fused.ok_or(CalibrateError::NoFusedStep { line, batch, context })?;
+        weighted_us.push((fused.tau_r_ms.powi(-2), (time_ms - fused.tau_r_ms) * 1e3));
+    }
+    let points = weighted_us.len();
+    if points == 0 {
+        return Ok(None);
+    }
+    let weight: f64 = weighted_us.iter().map(|(weight, _)| weight).sum();
+    let mean_us = weighted_us.iter().map(|(weight, value)| weight * value).sum::<f64>() / weight;
+    let squares: f64 = weighted_us.iter().map(|(weight, value)| weight * (value - mean_us).powi(2)).sum();
+    let half_width_us = match points - 1 {
+        0 => f64::INFINITY,
+        degrees => student_t_95(degrees) * (squares / degrees as f64 / weight).sqrt(),
+    };
+    Ok(Some(StageOverhead { points, mean_us, half_width_us }))
+}
+
+/// The staged boundary without the launches' overhead, which a profile states by itself.
+fn staged_boundary(
+    measurements: &[Measurement],
+    setup: &Setup,
+    overhead_ms: f64,
+) -> Result<Option<(Judged, Judged)>, CalibrateError> {
+    let samples = |stage| {
+        let staged =
+            of_stage(measurements, stage).into_iter().map(|Measurement { batch, context, time_ms, .. }| {
+                decode_sample(&setup.buckets, batch, context, time_ms - overhead_ms, time_ms)
+            });
+        staged.collect::<Vec<_>>()
+    };
+    let (prelude, coda) = (samples(Stage::Prelude), samples(Stage::Coda));
+    match (prelude.is_empty(), coda.is_empty()) {
+        (true, true) => return Ok(None),
+        (false, false) => (),
+        (true, false) => return Err(CalibrateError::HalfBoundary { present: Stage::Coda, absent: Stage::Prelude }),
+        (false, true) => return Err(CalibrateError::HalfBoundary { present: Stage::Prelude, absent: Stage::Coda }),
+    }
+    let reads_kv = reads_kv(&setup.model);
+    Ok(Some((judge(Stage::Prelude, prelude, reads_kv)?, judge(Stage::Coda, coda, reads_kv)?)))
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}

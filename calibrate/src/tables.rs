@@ -1,0 +1,160 @@
+//! A calibration as tables for a terminal.
+
+use std::fmt::Write;
+
+use engine::profile::StageCost;
+
+use crate::boundary::Boundary;
+use crate::calibration::{Calibration, form_name};
+use crate::cost::{COEFFICIENTS, CostFit};
+use crate::depth::DepthFit;
+use crate::validation::Judged;
+
+/// Contexts at which saturation batch sizes are shown.
+pub const CONTEXTS: [u32; 7] = [128, 256, 512, 1024, 2048, 4096, 8192];
+
+/// Every fit of a calibration, in the order in which it was made.
+pub fn render(calibration: &Calibration) -> String {
+    let Calibration { points, core, boundary, .. } = calibration;
+    let mut text = format!("tau(r) = tau_0 + tau_r r\n\n{}\n", depth_table(points));
+    text += &judged_section("core", core);
+    let chosen = &core.chosen().fit;
+    let rows = COEFFICIENTS.iter().enumerate().filter(|&(i, _)| chosen.estimated[i]).map(|(i, name)| {
+        let half = chosen.half_width(i).unwrap_or(f64::NAN);
+        let value = chosen.coefficients[i];
+        let resampled = calibration
+            .bootstrap
+            .map_or("-".into(), |bootstrap| format!("{} .. {}", digits(bootstrap.low[i]), digits(bootstrap.high[i])));
+        vec![(*name).into(), digits(value), digits(half), format!("{:.2}%", half / value * 1e2), resampled]
+    });
+    text += &table(&["coefficient", "value", "+- 95%", "relative", "bootstrap 95%"], rows);
+    text += &held_at_zero(chosen);
+    let _ = write!(text, "\ncovariance\n\n{}", covariance_table(chosen));
+    let _ = write!(text, "\nresiduals\n\n{}", residual_table(core));
+    let rows = CONTEXTS.map(|context| {
+        let (batch, half) = chosen.saturation_batch(context);
+        vec![context.to_string(), format!("{batch:.1}"), format!("{half:.1}")]
+    });
+    let _ = write!(text, "\nsaturation batch size\n\n{}\n", table(&["context", "B*", "+- 95%"], rows));
+    text += &boundary_section(boundary);
+    if let Some(overhead) = calibration.stage_overhead {
+        let (mean, half) = (overhead.mean_us, overhead.half_width_us);
+        let _ = writeln!(text, "stage overhead: {mean:.1} +- {half:.1} us over {} points (95%)\n", overhead.points);
+    }
+    if let Some(prefill) = &calibration.prefill {
+        text += &judged_section("prefill", prefill);
+        let _ = writeln!(text, "{}", cost_table([("prefill", prefill.chosen().fit.stage_cost())]));
+    }
+    text
+}
+
+fn depth_table(points: &[DepthFit]) -> String {
+    let rows = points.iter().map(|point| {
+        vec![
+            point.context.to_string(),
+            point.batch.to_string(),
+            point.times.to_string(),
+            format!("{:.4}", point.tau_0_ms),
+            format!("{:.4}", point.tau_r_ms),
+            format!("{:.6}", point.r_squared),
+        ]
+    });
+    table(&["context", "batch", "times", "tau_0 ms", "tau_r ms", "R^2"], rows)
+}
+
+/// How each form does, and which one was chosen.
+fn judged_section(name: &str, judged: &Judged) -> String {
+    let mark = |form| if judged.form == form { "chosen" } else { "" };
+    let rows = [Some(&judged.linear), judged.roofline.as_ref()].into_iter().flatten().map(|candidate| {
+        let form = candidate.fit.shape.form;
+        vec![
+            form_name(form).into(),
+            format!("{:.3}%", candidate.error_mean() * 1e2),
+            format!("{:.3}%", candidate.error_max() * 1e2),
+            format!("{:.6}", candidate.fit.r_squared),
+            mark(form).into(),
+        ]
+    });
+    let forms = table(&["form", "left-out mean", "left-out worst", "R^2", ""], rows);
+    let formula = "delta + gamma N_b + alpha N_c, or with max(floor, gamma N_b)";
+    format!("{name}: {formula}, {} points\n\n{forms}\n", judged.samples.len())
+}
+
+fn held_at_zero(fit: &CostFit) -> String {
+    let linear = [true, false, true, fit.shape.reads_kv];
+    let held = COEFFICIENTS.iter().enumerate().filter(|&(i, _)| linear[i] && !fit.estimated[i]);
+    held.map(|(_, name)| format!("{name} would be negative and was held at zero\n")).collect()
+}
+
+fn covariance_table(fit: &CostFit) -> String {
+    let estimated: Vec<usize> = (0..COEFFICIENTS.len()).filter(|&i| fit.estimated[i]).collect();
+    let header: Vec<&str> = [""].into_iter().chain(estimated.iter().map(|&i| COEFFICIENTS[i])).collect();
+    let rows = estimated.iter().map(|&i| {
+        let values = estimated.iter().map(|&j| format!("{:.3e}", fit.covariance[i][j]));
+        [COEFFICIENTS[i].to_owned()].into_iter().chain(values).collect()
+    });
+    table(&header, rows)
+}
+
+fn residual_table(judged: &Judged) -> String {
+    let chosen = judged.chosen();
+    let rows = judged.samples.iter().zip(&chosen.left_out).map(|(sample, left_out)| {
+        vec![
+            sample.context.to_string(),
+            sample.batch.to_string(),
+            format!("{:.0}", sample.rows),
+            format!("{:.4}", sample.time_ms),
+            format!("{:.4}", chosen.fit.time_ms(sample)),
+            format!("{:+.2}%", chosen.fit.relative_error(sample) * 1e2),
+            format!("{:+.2}%", left_out * 1e2),
+        ]
+    });
+    table(&["context", "batch", "N_b", "time ms", "fit ms", "error", "left out"], rows)
+}
+
+fn boundary_section(boundary: &Boundary) -> String {
+    let costs = cost_table([("prelude", boundary.prelude), ("coda", boundary.coda)]);
+    let tau_0 = cost_table([("tau_0", boundary.tau_0.stage_cost())]);
+    let how = match &boundary.staged {
+        None => "tau_0 divided by parameters (weights, products) and layers (KV)".into(),
+        Some(staged) => format!(
+            "timed by themselves, less the stage overhead; left-out mean {:.2}% and {:.2}%; together {:+.4} ms from tau_0",
+            staged.prelude.chosen().error_mean() * 1e2,
+            staged.coda.chosen().error_mean() * 1e2,
+            staged.excess_ms,
+        ),
+    };
+    format!("prelude and coda: {how}\n\n{tau_0}\n{costs}\n")
+}
+
+fn cost_table<const N: usize>(costs: [(&str, StageCost); N]) -> String {
+    let header = ["stage", COEFFICIENTS[0], COEFFICIENTS[1], COEFFICIENTS[2], COEFFICIENTS[3]];
+    let rows = costs.map(|(name, cost)| {
+        let values = [cost.delta_ms, cost.floor_ms, cost.gamma_us, cost.alpha_ns].map(digits);
+        [name.to_owned()].into_iter().chain(values).collect()
+    });
+    table(&header, rows)
+}
+
+/// Five significant digits, without an exponent where it reads well.
+fn digits(value: f64) -> String {
+    let magnitude = value.abs();
+    if magnitude != 0.0 && !(1e-3..1e5).contains(&magnitude) {
+        return format!("{value:.4e}");
+    }
+    let whole = magnitude.max(1.0).log10().floor() as usize;
+    format!("{value:.*}", 4 - whole.min(4))
+}
+
+/// Right-aligned columns, two spaces apart.
+fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let header = header.iter().map(|&name| name.to_owned()).collect();
+    let lines: Vec<Vec<String>> = [header].into_iter().chain(rows).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    let aligned = lines.iter().map(|line| {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    });
+    aligned.collect()
+}

@@ -1,0 +1,101 @@
+//! The command: files in, files out, exit codes.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use engine::profile::Profile;
+
+use crate::machine::{Timed, csv, shipped};
+
+fn run(folder: &Path, options: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_calibrate"));
+    command.current_dir(folder).arg("fit").args(options).output().expect("the binary runs")
+}
+
+fn folder_with_measurements() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = csv(&shipped("ouro-1.4b"), &[1, 2, 4], Timed::StepsAndStages, 0.003, 2);
+    std::fs::write(folder.path().join("m.csv"), text).expect("writable");
+    folder
+}
+
+fn profile(path: &Path) -> Profile {
+    let text = std::fs::read_to_string(path).expect("a profile was written");
+    serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+#[test]
+fn a_fit_writes_a_profile_and_prints_its_tables() {
+    let folder = folder_with_measurements();
+    let options = ["m.csv", "--model", "ouro-1.4b", "--device", "h100-80gb", "--resamples", "50", "--out", "p.yaml"];
+    let output = run(folder.path(), &options);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("saturation batch size"));
+    let profile = profile(&folder.path().join("p.yaml"));
+    profile.check().expect("a sound profile");
+    assert_eq!((profile.name.as_str(), profile.model.as_str()), ("ouro-1.4b on h100-80gb", "ouro-1.4b"));
+    assert!((profile.core.delta_ms - 5.4).abs() < 0.1, "{:?}", profile.core);
+    let files = std::fs::read_dir(folder.path()).expect("readable").count();
+    assert_eq!(files, 2, "nothing but the measurements and the profile is left");
+    let same = run(folder.path(), &options);
+    assert_eq!(output.stdout, same.stdout, "the same measurements and seed give the same bytes");
+}
+
+#[test]
+fn a_base_gives_what_was_not_measured() {
+    let folder = folder_with_measurements();
+    let base = shipped("ouro-1.4b");
+    std::fs::write(folder.path().join("base.yaml"), serde_yaml::to_string(&base).expect("serialisable"))
+        .expect("writable");
+    let output = run(folder.path(), &["m.csv", "--model", "ouro-1.4b", "--base", "base.yaml", "--out", "p.yaml"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let profile = profile(&folder.path().join("p.yaml"));
+    assert_eq!((profile.host, profile.device), (base.host, base.device));
+    let wrong = run(folder.path(), &["m.csv", "--model", "ouro-2.6b", "--base", "base.yaml", "--out", "q.yaml"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("--base: is a profile of ouro-1.4b"));
+}
+
+#[test]
+fn times_that_do_not_grow_with_loops_in_a_line_are_warned_about() {
+    let folder = folder_with_measurements();
+    let path = folder.path().join("m.csv");
+    let text = std::fs::read_to_string(&path).expect("readable");
+    std::fs::write(&path, text + "1,128,3,30,step,\n").expect("writable");
+    let options = ["m.csv", "--model", "ouro-1.4b", "--device", "h100-80gb", "--resamples", "9", "--out", "p.yaml"];
+    let output = run(folder.path(), &options);
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("warning: R^2 over loops is below 0.999 at 1 points, the first is batch 1, context 128"),
+        "{said}"
+    );
+}
+
+#[test]
+fn bad_input_is_exit_code_2_and_leaves_no_profile() {
+    let folder = folder_with_measurements();
+    std::fs::write(folder.path().join("bad.csv"), "batch,context,loops,step_ms\n1,128,1,-6\n").expect("writable");
+    let check = |options: &[&str], expected: &str| {
+        let output = run(folder.path(), options);
+        let said = String::from_utf8_lossy(&output.stderr).replace("\n  │ ", " ");
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "no `{expected}` in {said}");
+        assert!(output.stdout.is_empty());
+        assert!(!folder.path().join("p.yaml").exists());
+    };
+    let out = ["--model", "ouro-1.4b", "--device", "h100-80gb", "--out", "p.yaml"];
+    check(&[&["bad.csv"][..], &out].concat(), "bad.csv:2: step_ms: must be a time in ms");
+    check(&[&["none.csv"][..], &out].concat(), "none.csv: No such file");
+    check(&["m.csv", "--model", "ouro", "--device", "h200", "--out", "p.yaml"], "--model: there is no model `ouro`");
+    check(
+        &["m.csv", "--model", "ouro-1.4b", "--device", "mine", "--out", "p.yaml"],
+        "--bandwidth-gb-per-s: is needed for",
+    );
+    check(
+        &[&["m.csv", "--buckets", "4,2"][..], &out].concat(),
+        "--buckets: must be exact, powers_of_two or a rising list",
+    );
+    check(&["m.csv", "--model", "ouro-1.4b", "--device", "h200", "--out", "no/p.yaml"], "no/p.yaml: cannot be written");
+    check(&["m.csv", "--model", "ouro-1.4b", "--out", "p.yaml"], "--device");
+}

@@ -1,0 +1,8 @@
+//! Fits of measurements whose truth is known.
+
+mod command;
+mod errors;
+mod machine;
+mod pipeline;
+mod recovery;
+mod synthetic;

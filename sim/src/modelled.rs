@@ -1,0 +1,155 @@
+//! The modelled executor: a device that runs batches one after the other, each for as long as a profile says.
+
+use std::collections::VecDeque;
+
+use engine::architecture::Architecture;
+use engine::batch::{Batch, Outcome, RowOutcome, Stage};
+use engine::executor::{Clock, Executor, ExitSource};
+use engine::layout::Layout;
+use engine::profile::Profile;
+use engine::request::Arrival;
+use engine::scheduler::{Finish, Overlap, SchedulerConfig};
+use engine::units::{Depth, Nanos};
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Modelled<X> {
+    profile: Profile,
+    exits: X,
+    r_max: Depth,
+    lookahead: bool,
+    /// True output lengths by request, under `finish: eos`.
+    output_tokens: Option<Vec<u32>>,
+    /// Copying one token's KV from one plane to another; zero unless planes are copied.
+    plane_copy_ms: f64,
+    /// Moving one token's KV between device and host.
+    offload_ms_per_token: f64,
+    free_at: Nanos,
+    running: VecDeque<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    batch: Batch,
+    started: Nanos,
+    finished: Nanos,
+}
+
+/// A modelled device does not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Never {}
+
+impl<X: ExitSource> Modelled<X> {
+    /// A device with `profile`'s costs that replays `exits` for a scheduler of `config`.
+    pub fn new(
+        profile: &Profile,
+        model: &Architecture,
+        config: &SchedulerConfig,
+        plane_copies: bool,
+        exits: X,
+    ) -> Self {
+        let layout = config.kv.layout;
+        let copy_ms = model.core_kv_bytes() as f64 / (profile.transfer.plane_copy_gb_per_s * 1e6);
+        Self {
+            r_max: config.r_max,
+            lookahead: config.overlap == Overlap::Lookahead,
+            output_tokens: (config.finish == Finish::Eos).then(Vec::new),
+            plane_copy_ms: if plane_copies && layout == Layout::LastExited { copy_ms } else { 0.0 },
+            offload_ms_per_token: model.kv_bytes_per_token(layout) as f64 / (profile.transfer.offload_gb_per_s * 1e6),
+            free_at: Nanos::ZERO,
+            running: VecDeque::new(),
+            profile: profile.clone(),
+            exits,
+        }
+    }
+
+    fn duration(&self, batch: &Batch) -> Nanos {
+        let profile = &self.profile;
+        let rows = profile.buckets.pad(batch.rows.len() as u32);
+        let context = || batch.rows.iter().map(|row| u64::from(row.context())).sum::<u64>();
+        let staged_ms = profile.stage_overhead_us / 1e3;
+        let ms = match batch.stage {
+            Stage::Prefill => self.prefill_ms(batch),
+            Stage::Prelude => profile.prelude.time_ms(rows, context()) + staged_ms,
+            Stage::Core => profile.core.time_ms(rows, context()) + staged_ms,
+            Stage::Coda => profile.coda.time_ms(rows, context()) + staged_ms + self.copies_ms(batch),
+            Stage::Forward => {
+                let context = context();
+                profile.prelude.time_ms(rows, context)
+                    + f64::from(self.r_max.0) * profile.core.time_ms(rows, context)
+                    + profile.coda.time_ms(rows, context)
+            }
+            Stage::Offload | Stage::Restore => {
+                batch.rows.iter().map(|row| f64::from(row.tokens) * self.offload_ms_per_token).sum()
+            }
+        };
+        Nanos::from_micros(ms * 1e3)
+    }
+
+    fn prefill_ms(&self, batch: &Batch) -> f64 {
+        let tokens = batch.rows.iter().map(|row| row.tokens).sum();
+        // A chunk of n tokens at position p attends to p + 1, .., p + n entries.
+        let pairs = batch.rows.iter().map(|row| {
+            let (p, n) = (u64::from(row.position), u64::from(row.tokens));
+            n * p + n * (n + 1) / 2
+        });
+        self.profile.prefill.time_ms(tokens, pairs.sum())
+    }
+
+    /// The planes that exited tokens skipped are filled when they reach the coda.
+    fn copies_ms(&self, batch: &Batch) -> f64 {
+        if self.plane_copy_ms == 0.0 {
+            return 0.0;
+        }
+        batch.rows.iter().map(|row| f64::from(self.r_max.0 - row.depth.0) * self.plane_copy_ms).sum()
+    }
+
+    fn outcomes(&self, batch: &Batch) -> Vec<RowOutcome> {
+        match (batch.stage, &self.output_tokens) {
+            (Stage::Core, _) => {
+                let ahead = u8::from(self.lookahead);
+                let told = batch.rows.iter().map(|row| {
+                    let depth = self.exits.exit_depth(row.request, row.token);
+                    RowOutcome { leaves_after: (depth.0 <= row.depth.0 + ahead).then_some(depth), finished: false }
+                });
+                told.collect()
+            }
+            (Stage::Prefill | Stage::Coda | Stage::Forward, Some(output_tokens)) => {
+                let told = batch.rows.iter().map(|row| RowOutcome {
+                    leaves_after: None,
+                    finished: output_tokens[row.request.0 as usize] == row.token + 1,
+                });
+                told.collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl<X: ExitSource> Executor for Modelled<X> {
+    type Error = Never;
+
+    fn arrive(&mut self, arrival: &Arrival) {
+        if let Some(output_tokens) = &mut self.output_tokens {
+            // Refused requests leave gaps.
+            output_tokens.resize(arrival.request.id.0 as usize + 1, 0);
+            output_tokens[arrival.request.id.0 as usize] = arrival.output_tokens;
+        }
+    }
+
+    fn launch(&mut self, batch: Batch, clock: &mut dyn Clock) -> Result<(), Never> {
+        clock.wait_until(clock.now() + self.profile.host.launch_time(batch.rows.len()));
+        let started = self.free_at.max(clock.now());
+        let finished = started + self.duration(&batch);
+        self.free_at = finished;
+        self.running.push_back(Running { batch, started, finished });
+        Ok(())
+    }
+
+    fn wait(&mut self, clock: &mut dyn Clock) -> Result<Outcome, Never> {
+        let Running { batch, started, finished } = self.running.pop_front().expect("a batch is in flight");
+        clock.wait_until(finished + self.profile.host.read_time());
+        let rows = self.outcomes(&batch);
+        Ok(Outcome { batch, started, finished, rows })
+    }
+}

@@ -1,0 +1,86 @@
+//! Runs one scheduler on the modelled device.
+
+use std::ops::ControlFlow;
+
+use engine::event_loop::{self, Observer, Step};
+use engine::executor::VirtualClock;
+use engine::metrics::{Recorder, RequestRecord};
+use engine::request::Arrival;
+use engine::scheduler::{Refusal, Scheduler};
+use engine::units::Nanos;
+
+use crate::modelled::Modelled;
+use crate::plan::{Plan, Planned};
+
+/// Takes what a run produces as it goes; every method may be left out.
+pub trait Sink {
+    /// Why it could not take it.
+    type Error;
+
+    /// A step, settled.
+    fn step(&mut self, _step: &Step) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// A finished request.
+    fn request(&mut self, _record: &RequestRecord) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// A request that can never fit.
+    fn refused(&mut self, _arrival: &Arrival, _refusal: &Refusal) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+/// Keeps nothing.
+pub struct Discard;
+
+impl Sink for Discard {
+    type Error = std::convert::Infallible;
+}
+
+/// Serves the plan's requests with one of its schedulers and returns what was recorded.
+///
+/// # Errors
+/// The sink's first error, which ends the run.
+pub fn run<S: Sink>(plan: &Plan, planned: &Planned, sink: &mut S) -> Result<Recorder, S::Error> {
+    let mut scheduler = Scheduler::new(planned.config).expect("a plan's settings were checked");
+    let plane_copies = plan.scenario.kv.plane_copies;
+    let mut executor = Modelled::new(&plan.profile, &plan.model, &planned.config, plane_copies, planned.exits.clone());
+    let mut observer =
+        Observing { recorder: Recorder::new(planned.config.max_num_seqs, plan.slo()), sink, result: Ok(()) };
+    let mut clock = VirtualClock::default();
+    let Ok(()) =
+        event_loop::run(&mut scheduler, &mut executor, &mut clock, &mut plan.workload.arrivals(), &mut observer);
+    observer.result.map(|()| observer.recorder)
+}
+
+/// Records, and passes on to the sink.
+struct Observing<'a, S: Sink> {
+    recorder: Recorder,
+    sink: &'a mut S,
+    result: Result<(), S::Error>,
+}
+
+impl<S: Sink> Observer for Observing<'_, S> {
+    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>) {
+        self.recorder.arrived(arrival, now, refusal);
+        if let (Some(refusal), Ok(())) = (refusal, &self.result) {
+            self.result = self.sink.refused(arrival, refusal);
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> ControlFlow<()> {
+        self.recorder.step(step);
+        let given = self
+            .sink
+            .step(step)
+            .and_then(|()| self.recorder.take_finished().try_for_each(|record| self.sink.request(&record)));
+        // The first failure stands.
+        if self.result.is_ok() {
+            self.result = given;
+        }
+        if self.result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}

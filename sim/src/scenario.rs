@@ -1,0 +1,245 @@
+//! A scenario: everything that changes a result, as YAML.
+
+use std::path::PathBuf;
+
+use engine::architecture::Architecture;
+use engine::layout::Layout;
+use engine::metrics::Slo;
+use engine::scheduler::{Overlap, Pressure};
+use serde::{Deserialize, Serialize};
+use traces::{ExitsConfig, WorkloadConfig};
+
+use crate::numbers::{Count, Share};
+
+/// The file's fields; see `docs/scenario.md` for each one's meaning and default.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The looped model.
+    pub model: Model,
+    /// What the device needs for each stage.
+    pub profile: ProfileChoice,
+    /// A variant of the profile, by name.
+    #[serde(default)]
+    pub variant: Option<String>,
+    /// Which requests arrive, and when.
+    pub workload: WorkloadConfig,
+    /// After how many loops each token exits.
+    pub exits: ExitsConfig,
+    /// Settings that all schedulers share.
+    #[serde(default)]
+    pub scheduler: SchedulerSettings,
+    /// The KV pool.
+    #[serde(default)]
+    pub kv: KvSettings,
+    /// The schedulers, run on the same requests.
+    #[serde(default = "default_compare")]
+    pub compare: Vec<Entry>,
+    /// Decides every random number.
+    #[serde(default)]
+    pub seed: u64,
+    /// Latency limits, for goodput and (online) for capacity.
+    #[serde(default)]
+    pub slo: Option<Slo>,
+    /// What is computed besides the runs themselves, and what is written.
+    #[serde(default)]
+    pub output: OutputSettings,
+}
+
+/// A model by name, or any prelude-core-coda architecture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Model {
+    /// Ouro-1.4B: 0-24-0, four loops.
+    #[serde(rename = "ouro-1.4b")]
+    Ouro14B,
+    /// Ouro-2.6B: 0-48-0, four loops.
+    #[serde(rename = "ouro-2.6b")]
+    Ouro26B,
+    /// Huginn-0125: 2-4-2, sixteen loops.
+    #[serde(rename = "huginn-3.5b")]
+    Huginn35B,
+    /// Ouro's structure at a width for laptops.
+    #[serde(rename = "tiny-ouro")]
+    TinyOuro,
+    /// Huginn's structure at a width for laptops.
+    #[serde(rename = "tiny-huginn")]
+    TinyHuginn,
+    /// Any other.
+    #[serde(rename = "custom")]
+    Custom(Architecture),
+}
+
+/// Where the latency model comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum ProfileChoice {
+    /// The paper's H100, derived from its published figures.
+    #[serde(rename = "h100-paper")]
+    H100Paper,
+    /// A profile as written by `calibrate`.
+    File(PathBuf),
+    /// Computed from a datasheet.
+    Roofline {
+        /// The device's name.
+        gpu: String,
+        /// Share of the datasheet's bandwidth that is reached.
+        #[serde(default)]
+        bandwidth_share: Share,
+        /// Share of the datasheet's matrix throughput that is reached.
+        #[serde(default)]
+        compute_share: Share,
+    },
+}
+
+/// Settings that all schedulers of a scenario share. Defaults are the paper's Table 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SchedulerSettings {
+    /// W: resident sequences at most.
+    pub max_num_seqs: Count,
+    /// M: prompt tokens per prefill batch at most.
+    pub max_num_batched_tokens: Count,
+    /// S: free slots that a prefill waits for; `max(1, W / 8)` by default.
+    pub min_free_slots: Option<Count>,
+    /// Prompt plus output at most; longer requests are refused.
+    pub max_context_tokens: Count,
+    /// How far the host runs ahead of the device.
+    pub overlap: Overlap,
+    /// What ends a sequence.
+    pub finish: FinishSettings,
+}
+
+/// What ends a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum FinishSettings {
+    /// Its output length, known from the start.
+    Length,
+    /// An end-of-sequence token at its output length, which the scheduler does not know.
+    Eos {
+        /// What the scheduler reserves and stops at.
+        max_output_tokens: Count,
+    },
+}
+
+/// The KV pool. Defaults are the paper's Table 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KvSettings {
+    /// Where the KV of each loop is kept.
+    pub layout: Layout,
+    /// Blocks of one core plane each.
+    pub blocks: Count,
+    /// Tokens per block.
+    pub block_tokens: Count,
+    /// Share of the blocks that admission leaves free while anything decodes.
+    pub headroom: Share,
+    /// What happens when running sequences need more.
+    pub pressure: Pressure,
+    /// `last_exited` only: copy an exited token's KV into the planes it skipped, instead of reading the last one written.
+    pub plane_copies: bool,
+}
+
+/// One scheduler.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Which batches are formed.
+    pub mode: ModeName,
+    /// K, for `refill`; 1 for Ouro and W / 4 for Huginn by default.
+    #[serde(default)]
+    pub min_coda_batch: Option<Count>,
+    /// K as a share of W: `max(1, floor(share W))`.
+    #[serde(default)]
+    pub coda_share: Option<Share>,
+    /// Run every token at full depth, as a control.
+    #[serde(default)]
+    pub full_depth: bool,
+    /// Its name in reports.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
+/// See [`engine::scheduler::Mode`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeName {
+    /// Whole decode steps at full depth.
+    ContinuousBatching,
+    /// Exits shrink the core batch.
+    NoRefill,
+    /// Successors of exited tokens refill it.
+    Refill,
+}
+
+/// What is computed and written besides `summary.json` and the resolved scenario.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OutputSettings {
+    /// `requests.parquet`.
+    pub requests: bool,
+    /// `steps.parquet`.
+    pub steps: bool,
+    /// `trace.json`, for Perfetto.
+    pub timeline: bool,
+    /// Plots and `report.html`.
+    pub plots: bool,
+    /// Run the schedulers again at the device's physical floor (offline).
+    pub floor: bool,
+    /// Search the capacity of each scheduler (online, with an `slo`).
+    pub capacity: bool,
+}
+
+impl Model {
+    /// Its shapes.
+    pub fn architecture(&self) -> Architecture {
+        let name = match self {
+            Self::Custom(architecture) => return architecture.clone(),
+            Self::Ouro14B => "ouro-1.4b",
+            Self::Ouro26B => "ouro-2.6b",
+            Self::Huginn35B => "huginn-3.5b",
+            Self::TinyOuro => "tiny-ouro",
+            Self::TinyHuginn => "tiny-huginn",
+        };
+        Architecture::builtin(name).expect("every named model is built in")
+    }
+}
+
+impl Default for SchedulerSettings {
+    fn default() -> Self {
+        Self {
+            max_num_seqs: Count(64),
+            max_num_batched_tokens: Count(8192),
+            min_free_slots: None,
+            max_context_tokens: Count(16_384),
+            overlap: Overlap::Lookahead,
+            finish: FinishSettings::Length,
+        }
+    }
+}
+
+impl Default for KvSettings {
+    fn default() -> Self {
+        Self {
+            layout: Layout::Shared,
+            blocks: Count(20_480),
+            block_tokens: Count(16),
+            headroom: Share(0.0),
+            pressure: Pressure::Reserve,
+            plane_copies: false,
+        }
+    }
+}
+
+impl Default for OutputSettings {
+    fn default() -> Self {
+        Self { requests: true, steps: true, timeline: true, plots: true, floor: true, capacity: true }
+    }
+}
+
+/// The paper's comparison.
+fn default_compare() -> Vec<Entry> {
+    [ModeName::ContinuousBatching, ModeName::NoRefill, ModeName::Refill]
+        .map(|mode| Entry { mode, min_coda_batch: None, coda_share: None, full_depth: false, name: None })
+        .into()
+}

@@ -1,0 +1,116 @@
+//! What the tests share: small worlds to schedule in, and an observer that keeps everything.
+
+use std::ops::ControlFlow;
+
+use engine::architecture::Architecture;
+use engine::event_loop::{self, Observer, Step};
+use engine::executor::{ExitSource, VirtualClock};
+use engine::layout::Layout;
+use engine::profile::{Device, Profile};
+use engine::request::{Arrival, Request, RequestId};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Refusal, Scheduler, SchedulerConfig};
+use engine::units::{Depth, Nanos};
+use sim::modelled::Modelled;
+
+/// Exit depths by request and token (index `token - 1`).
+#[derive(Clone, Debug)]
+pub struct Exits(pub Vec<Vec<u8>>);
+
+impl ExitSource for Exits {
+    fn exit_depth(&self, request: RequestId, token: u32) -> Depth {
+        Depth(self.0[request.0 as usize][token as usize - 1])
+    }
+}
+
+/// Everything that was observed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// Steps in order.
+    pub steps: Vec<Step>,
+    /// Refused requests.
+    pub refused: Vec<(RequestId, Refusal)>,
+}
+
+impl Observer for Log {
+    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>) {
+        assert!(now >= arrival.request.arrival, "a request was known before it arrived");
+        self.refused.extend(refusal.map(|refusal| (arrival.request.id, *refusal)));
+    }
+
+    fn step(&mut self, step: &Step) -> ControlFlow<()> {
+        // Preemption makes progress: no world of the tests needs more.
+        assert!(self.steps.len() < 100_000, "the schedule does not come to an end");
+        self.steps.push(step.clone());
+        ControlFlow::Continue(())
+    }
+}
+
+/// A scheduler, requests, exits and a modelled device.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// What the scheduler is told.
+    pub config: SchedulerConfig,
+    /// In order of arrival.
+    pub arrivals: Vec<Arrival>,
+    /// What the executor replays.
+    pub exits: Exits,
+    /// What the device costs.
+    pub profile: Profile,
+}
+
+impl World {
+    /// Runs to the end.
+    pub fn run(&self) -> Log {
+        let mut scheduler = Scheduler::new(self.config).expect("the test's settings are valid");
+        let mut executor = Modelled::new(&self.profile, &tiny(), &self.config, false, self.exits.clone());
+        let mut log = Log::default();
+        let arrivals = &mut self.arrivals.iter().copied();
+        let Ok(()) = event_loop::run(&mut scheduler, &mut executor, &mut VirtualClock::default(), arrivals, &mut log);
+        scheduler.check();
+        log
+    }
+
+    /// The same world under another overlap mode.
+    pub fn with_overlap(&self, overlap: Overlap) -> Self {
+        Self { config: SchedulerConfig { overlap, ..self.config }, ..self.clone() }
+    }
+}
+
+/// A model with layers on both sides of the loop.
+pub fn tiny() -> Architecture {
+    Architecture::builtin("tiny-huginn").expect("built in")
+}
+
+/// A device without overheads.
+pub fn roofline() -> Profile {
+    Profile::roofline(&Device::datasheet("h100-80gb").expect("built in"), &tiny())
+}
+
+/// A request of a workload file.
+pub fn arrival(id: u32, at: Nanos, prompt_tokens: u32, output_tokens: u32) -> Arrival {
+    let request = Request { id: RequestId(id), arrival: at, prompt_tokens, max_output_tokens: output_tokens };
+    Arrival { request, output_tokens }
+}
+
+/// A roomy scheduler of `max_num_seqs` slots.
+pub fn config(mode: Mode, max_num_seqs: u32) -> SchedulerConfig {
+    SchedulerConfig {
+        mode,
+        overlap: Overlap::Lookahead,
+        finish: Finish::Length,
+        max_num_seqs,
+        max_num_batched_tokens: 8192,
+        min_free_slots: (max_num_seqs / 8).max(1),
+        max_context_tokens: 16_384,
+        r_max: Depth(4),
+        r_min: Depth(2),
+        kv: KvConfig {
+            layout: Layout::Shared,
+            blocks: 20_480,
+            block_tokens: 16,
+            headroom_blocks: 0,
+            pressure: Pressure::Reserve,
+            boundary_layers: true,
+        },
+    }
+}

@@ -1,0 +1,104 @@
+//! Workload files: `prompt_tokens,output_tokens[,arrival_s][,exit_depths]` as CSV or Parquet.
+//!
+//! One row a request, in order of arrival. `arrival_s` counts seconds from the run's start. `exit_depths` has one depth
+//! per decoded token after the first (so `output_tokens - 1`), separated by spaces; in Parquet it may also be a list of
+//! integers. Columns are found by name; other columns are ignored, and so are these two unless the scenario uses them.
+
+mod csv;
+mod intake;
+mod parquet;
+pub mod write;
+
+use std::path::Path;
+
+use engine::units::Nanos;
+
+use crate::error::TracesError;
+use crate::exits::AllowedExits;
+use crate::exits::replay::RecordedExits;
+use crate::file::intake::Intake;
+use crate::lengths::Pair;
+
+/// The known columns.
+pub const COLUMNS: [&str; 4] = [PROMPT_TOKENS, OUTPUT_TOKENS, ARRIVAL_S, EXIT_DEPTHS];
+
+const PROMPT_TOKENS: &str = "prompt_tokens";
+const OUTPUT_TOKENS: &str = "output_tokens";
+const ARRIVAL_S: &str = "arrival_s";
+const EXIT_DEPTHS: &str = "exit_depths";
+
+/// A workload file in memory: 8 bytes a request, 8 more for its arrival, and one per decoded token for exits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rows {
+    lengths: Vec<Pair>,
+    arrivals: Option<Vec<Nanos>>,
+    exits: Option<RecordedExits>,
+}
+
+/// What to read of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// `arrival_s`.
+    pub arrivals: bool,
+    /// `exit_depths`, and which depths are allowed.
+    pub exits: Option<AllowedExits>,
+    /// At most this many rows; later ones are not looked at.
+    pub requests: Option<u32>,
+}
+
+impl Rows {
+    /// Reads a .csv or .parquet file and checks every row that it takes. At least one row.
+    ///
+    /// Errors name the file, the line (or row) and the field.
+    pub fn read(path: &Path, wanted: Wanted) -> Result<Self, TracesError> {
+        let format = Format::of(path)?;
+        let mut intake = Intake::new(path, wanted);
+        match format {
+            Format::Csv => csv::read(&mut intake)?,
+            Format::Parquet => parquet::read(&mut intake)?,
+        }
+        intake.finish()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Never true of a file that was read.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
+    }
+
+    /// Prompt and output length of a row, `None` behind the last.
+    pub fn lengths(&self, row: usize) -> Option<Pair> {
+        self.lengths.get(row).copied()
+    }
+
+    /// Arrival of a row; `None` behind the last, or if arrivals were not wanted.
+    pub fn arrival(&self, row: usize) -> Option<Nanos> {
+        self.arrivals.as_ref()?.get(row).copied()
+    }
+
+    /// Takes the exit depths out, if they were wanted.
+    pub fn take_exits(&mut self) -> Option<RecordedExits> {
+        self.exits.take()
+    }
+}
+
+/// A file format, told by the name's ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Csv,
+    Parquet,
+}
+
+impl Format {
+    fn of(path: &Path) -> Result<Self, TracesError> {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some(ending) if ending.eq_ignore_ascii_case("csv") => Ok(Self::Csv),
+            Some(ending) if ending.eq_ignore_ascii_case("parquet") => Ok(Self::Parquet),
+            _ => Err(TracesError::Extension { path: path.into() }),
+        }
+    }
+}

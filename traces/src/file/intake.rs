@@ -1,0 +1,174 @@
+//! What a row must satisfy, whatever the file's format.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use engine::units::{Depth, Nanos};
+
+use crate::arrivals::MAX_ARRIVAL_S;
+use crate::error::{Place, TracesError};
+use crate::exits::replay::RecordedExits;
+use crate::file::{ARRIVAL_S, COLUMNS, EXIT_DEPTHS, OUTPUT_TOKENS, PROMPT_TOKENS, Rows, Wanted};
+use crate::numbers::{MAX_REQUESTS, MAX_TOKENS};
+
+/// Collects rows and checks them.
+pub(super) struct Intake<'a> {
+    pub(super) path: &'a Path,
+    pub(super) wanted: Wanted,
+    rows: Rows,
+    last_arrival_s: f64,
+}
+
+/// Where the wanted columns are in a file.
+pub(super) struct Columns {
+    pub(super) prompt_tokens: usize,
+    pub(super) output_tokens: usize,
+    pub(super) arrival_s: Option<usize>,
+    pub(super) exit_depths: Option<usize>,
+}
+
+impl<'a> Intake<'a> {
+    pub(super) fn new(path: &'a Path, wanted: Wanted) -> Self {
+        let rows = Rows {
+            lengths: Vec::new(),
+            arrivals: wanted.arrivals.then(Vec::new),
+            exits: wanted.exits.map(|_| RecordedExits::default()),
+        };
+        Self { path, wanted, rows, last_arrival_s: 0.0 }
+    }
+
+    /// Finds the wanted columns among the file's.
+    pub(super) fn columns(&self, names: &[String]) -> Result<Columns, TracesError> {
+        if names.is_empty() {
+            return Err(TracesError::EmptyFile { path: self.path.into() });
+        }
+        for column in COLUMNS {
+            if names.iter().filter(|name| *name == column).count() > 1 {
+                return Err(TracesError::TwiceColumn { path: self.path.into(), column });
+            }
+        }
+        let find = |column: &'static str, why: &'static str| {
+            names.iter().position(|name| name == column).ok_or_else(|| TracesError::MissingColumn {
+                path: self.path.into(),
+                column,
+                why,
+                found: names.join(", "),
+            })
+        };
+        let find_if = |wanted: bool, column, why| if wanted { find(column, why).map(Some) } else { Ok(None) };
+        Ok(Columns {
+            prompt_tokens: find(PROMPT_TOKENS, "")?,
+            output_tokens: find(OUTPUT_TOKENS, "")?,
+            arrival_s: find_if(self.wanted.arrivals, ARRIVAL_S, ", which `arrivals: trace` reads")?,
+            exit_depths: find_if(self.wanted.exits.is_some(), EXIT_DEPTHS, ", which `exits: replay` reads")?,
+        })
+    }
+
+    /// Makes room for a file's rows, as far as they are wanted.
+    pub(super) fn reserve(&mut self, rows: usize) {
+        let rows = rows.min(self.wanted.requests.unwrap_or(MAX_REQUESTS) as usize);
+        self.rows.lengths.reserve_exact(rows);
+        if let Some(arrivals) = &mut self.rows.arrivals {
+            arrivals.reserve_exact(rows);
+        }
+    }
+
+    /// All rows that are wanted have been taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.rows.len() >= self.wanted.requests.unwrap_or(MAX_REQUESTS) as usize
+    }
+
+    /// Begins a row with its lengths.
+    pub(super) fn lengths(&mut self, place: Place, prompt: i64, output: i64) -> Result<(), TracesError> {
+        let tokens = |field, number: i64| match u32::try_from(number) {
+            Ok(tokens) if (1..=MAX_TOKENS).contains(&tokens) => Ok(tokens),
+            _ => Err(self.wrong(place, field, format!("must be a whole number from 1 to {MAX_TOKENS}, got {number}"))),
+        };
+        let pair = (tokens(PROMPT_TOKENS, prompt)?, tokens(OUTPUT_TOKENS, output)?);
+        self.rows.lengths.push(pair);
+        Ok(())
+    }
+
+    /// The row's arrival, no earlier than the row before.
+    pub(super) fn arrival(&mut self, place: Place, time_s: f64) -> Result<(), TracesError> {
+        if !(0.0..=MAX_ARRIVAL_S).contains(&time_s) {
+            let problem = format!("must be seconds since the run's start, from 0 to {MAX_ARRIVAL_S:.0e}, got {time_s}");
+            return Err(self.wrong(place, ARRIVAL_S, problem));
+        }
+        if time_s < self.last_arrival_s {
+            let problem = format!(
+                "{time_s} is earlier than the row before ({}): sort the rows by arrival_s",
+                self.last_arrival_s
+            );
+            return Err(self.wrong(place, ARRIVAL_S, problem));
+        }
+        self.last_arrival_s = time_s;
+        if let Some(arrivals) = &mut self.rows.arrivals {
+            arrivals.push(Nanos::from_secs(time_s));
+        }
+        Ok(())
+    }
+
+    /// The next of the row's exit depths.
+    pub(super) fn exit_depth(&mut self, place: Place, number: i64) -> Result<(), TracesError> {
+        let (Some(exits), Some(allowed)) = (&mut self.rows.exits, self.wanted.exits) else { return Ok(()) };
+        let depth = u8::try_from(number).ok().map(Depth).filter(|depth| allowed.check(*depth).is_ok());
+        let Some(depth) = depth else {
+            let token = exits.pending() + 1;
+            let problem = format!(
+                "depth {token} must be from {} to {}, which is what the model and the overlap mode allow, got {number}",
+                allowed.min, allowed.max
+            );
+            return Err(self.wrong(place, EXIT_DEPTHS, problem));
+        };
+        exits.push(depth);
+        Ok(())
+    }
+
+    /// Exit depths separated by spaces.
+    pub(super) fn exit_depths_text(&mut self, place: Place, text: &[u8]) -> Result<(), TracesError> {
+        for depth in text.split(u8::is_ascii_whitespace).filter(|depth| !depth.is_empty()) {
+            let depth = self.parsed(place, EXIT_DEPTHS, "whole numbers separated by spaces", depth)?;
+            self.exit_depth(place, depth)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the row's exit depths: one per output token after the first.
+    pub(super) fn end_exit_depths(&mut self, place: Place) -> Result<(), TracesError> {
+        let (Some(exits), Some((_, output))) = (&mut self.rows.exits, self.rows.lengths.last()) else { return Ok(()) };
+        let (got, expect) = (exits.pending(), *output as usize - 1);
+        exits.end_request();
+        if got != expect {
+            let problem = format!("must list {expect} depths, one per output token after the first, got {got}");
+            return Err(self.wrong(place, EXIT_DEPTHS, problem));
+        }
+        Ok(())
+    }
+
+    /// The rows, at least one.
+    pub(super) fn finish(self) -> Result<Rows, TracesError> {
+        if self.rows.is_empty() {
+            return Err(TracesError::EmptyFile { path: self.path.into() });
+        }
+        Ok(self.rows)
+    }
+
+    /// A field's text as a number.
+    pub(super) fn parsed<T: FromStr>(
+        &self,
+        place: Place,
+        field: &'static str,
+        must: &str,
+        text: &[u8],
+    ) -> Result<T, TracesError> {
+        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        number
+            .ok_or_else(|| self.wrong(place, field, format!("must be {must}, got `{}`", String::from_utf8_lossy(text))))
+    }
+
+    /// An error about one field.
+    pub(super) fn wrong(&self, place: Place, field: &'static str, problem: String) -> TracesError {
+        TracesError::Field { path: self.path.into(), place, field, problem }
+    }
+}
