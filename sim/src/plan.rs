@@ -6,7 +6,7 @@ use engine::metrics::Slo;
 use engine::profile::{Device, Profile};
 use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig};
 use engine::units::Depth;
-use traces::{AllowedExits, ArrivalsConfig, Exits, Workload};
+use traces::{AllowedExits, ArrivalsConfig, Exits, TracesError, Workload};
 
 use crate::numbers::{Count, Share};
 use crate::scenario::{Entry, FinishSettings, ModeName, ProfileChoice, Scenario};
@@ -61,13 +61,10 @@ impl Plan {
             ));
         }
         let profile = profile(&scenario, &model)?;
-        let allowed = AllowedExits { family: model.family, min: r_min(&scenario, &model), max: model.r_max };
-        let workload = Workload::new(&scenario.workload, &scenario.exits, allowed, scenario.seed)
-            .map_err(|error| fault(blame(&error), error))?;
-        let workload = match scenario.scheduler.finish {
-            FinishSettings::Length => workload,
-            FinishSettings::Eos { max_output_tokens } => workload.with_max_output_tokens(Some(max_output_tokens.0)),
-        };
+        let workload = workload(&scenario, &model).map_err(|error| fault(blame(&error), error))?;
+        if let Some(slo) = &scenario.slo {
+            check_slo(slo)?;
+        }
         fill(&mut scenario, &model);
         let schedulers = schedulers(&scenario, &model, &workload)?;
         Ok(Self { scenario, model, profile, workload, schedulers })
@@ -76,6 +73,14 @@ impl Plan {
     /// Requests arrive over time.
     pub fn online(&self) -> bool {
         !matches!(self.scenario.workload.arrivals, ArrivalsConfig::Offline)
+    }
+
+    /// The scenario's requests, built anew.
+    ///
+    /// # Errors
+    /// Those of the workload.
+    pub fn requests(&self) -> Result<Workload, TracesError> {
+        workload(&self.scenario, &self.model)
     }
 
     /// The limits of latency, if the scenario has any.
@@ -99,9 +104,32 @@ fn fault(path: impl Into<String>, reason: impl ToString) -> PlanError {
     PlanError { path: path.into(), reason: reason.to_string() }
 }
 
+fn workload(scenario: &Scenario, model: &Architecture) -> Result<Workload, TracesError> {
+    let allowed = AllowedExits { family: model.family, min: r_min(scenario, model), max: model.r_max };
+    let workload = Workload::new(&scenario.workload, &scenario.exits, allowed, scenario.seed)?;
+    Ok(match scenario.scheduler.finish {
+        FinishSettings::Length => workload,
+        FinishSettings::Eos { max_output_tokens } => workload.with_max_output_tokens(Some(max_output_tokens.0)),
+    })
+}
+
+fn check_slo(slo: &Slo) -> Result<(), PlanError> {
+    if let Some((field, limit)) = slo.limits().find(|(_, limit)| limit.is_nan() || *limit <= 0.0) {
+        return Err(fault(format!("slo.{field}"), format!("a limit must be greater than zero, got {limit}")));
+    }
+    if slo.limits().next().is_none() {
+        return Err(fault("slo", "set at least one of ttft_ms, tpot_ms, e2e_ms and normalized_ms"));
+    }
+    if !(slo.attainment > 0.0 && slo.attainment <= 1.0) {
+        let reason = format!("a share of requests must be above 0 and at most 1, got {}", slo.attainment);
+        return Err(fault("slo.attainment", reason));
+    }
+    Ok(())
+}
+
 /// The field that a workload's error is about.
-fn blame(error: &traces::TracesError) -> &'static str {
-    use traces::TracesError as E;
+fn blame(error: &TracesError) -> &'static str {
+    use TracesError as E;
     match error {
         E::UnknownPreset { .. } | E::PresetFamily { .. } | E::TableSum { .. } | E::TableDepthZero | E::Depth { .. } => {
             "exits"

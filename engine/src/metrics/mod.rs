@@ -69,8 +69,8 @@ impl RequestRecord {
     }
 }
 
-/// Limits that a request must keep to count as good.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Limits that a request must keep to count as good; at least one is set.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slo {
     /// TTFT at most, in milliseconds.
@@ -81,9 +81,28 @@ pub struct Slo {
     pub e2e_ms: Option<f64>,
     /// Normalized latency at most, in milliseconds per token.
     pub normalized_ms: Option<f64>,
+    /// Share of requests that must keep the limits for a load to be carried: 0.99 makes them limits of the 99th percentile.
+    pub attainment: f64,
+}
+
+impl Default for Slo {
+    fn default() -> Self {
+        Self { ttft_ms: None, tpot_ms: None, e2e_ms: None, normalized_ms: None, attainment: 0.9 }
+    }
 }
 
 impl Slo {
+    /// The limits that are set, by field.
+    pub fn limits(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let fields = [
+            ("ttft_ms", self.ttft_ms),
+            ("tpot_ms", self.tpot_ms),
+            ("e2e_ms", self.e2e_ms),
+            ("normalized_ms", self.normalized_ms),
+        ];
+        fields.into_iter().filter_map(|(field, limit)| Some((field, limit?)))
+    }
+
     /// Whether a request kept every limit.
     pub fn met(&self, record: &RequestRecord) -> bool {
         let within = |limit: Option<f64>, value: Option<Nanos>| match (limit, value) {

@@ -1,5 +1,6 @@
 //! Serving a small workload with the real scheduler on the CPU.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use engine::architecture::Architecture;
@@ -163,8 +164,9 @@ impl Observer for Log {
         assert!(refusal.is_none(), "{refusal:?}");
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &Step) -> ControlFlow<()> {
         self.0.push(step.outcome.batch.clone());
+        ControlFlow::Continue(())
     }
 }
 

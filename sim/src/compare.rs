@@ -1,0 +1,107 @@
+//! Runs a plan's schedulers on the same requests and sets them against full depth, the bounds and the physical floor.
+
+use std::collections::BTreeMap;
+
+use engine::bounds;
+use engine::metrics::{Recorder, RunMetrics};
+use engine::scheduler::Mode;
+use reports::{Bounds, Floor, Report, SchedulerReport};
+
+use crate::capacity;
+use crate::plan::{Plan, Planned};
+use crate::run::{self, Discard};
+
+/// Runs everything; `run_into` runs a scheduler, and sends its steps and requests where they are wanted.
+///
+/// # Errors
+/// The first error of `run_into`.
+pub fn compare<E>(
+    plan: &Plan,
+    mut run_into: impl FnMut(&Planned) -> Result<Recorder, E>,
+) -> Result<Vec<SchedulerReport>, E> {
+    std::thread::scope(|scope| {
+        let floor = (plan.scenario.output.floor && !plan.online()).then(|| scope.spawn(|| at_floor(&plan.at_floor())));
+        let mut recorders = Vec::new();
+        for planned in &plan.schedulers {
+            recorders.push(run_into(planned)?);
+        }
+        let capacities =
+            if plan.online() && plan.scenario.output.capacity { capacity::all(plan) } else { BTreeMap::new() };
+        let bounds = if plan.online() { Vec::new() } else { against_baseline(plan, &metrics(&recorders)) };
+        let floor = floor.map(|floor| floor.join().expect("a run does not panic")).unwrap_or_default();
+        let reports =
+            plan.schedulers.iter().zip(recorders).enumerate().map(|(index, (planned, recorder))| SchedulerReport {
+                bounds: bounds.get(index).copied(),
+                floor: floor.get(index).copied(),
+                capacity: capacities.get(&planned.name).cloned(),
+                ..SchedulerReport::new(
+                    planned.name.clone(),
+                    planned.config.mode,
+                    recorder.metrics(),
+                    recorder.latencies().clone(),
+                    planned.config.kv.blocks.into(),
+                )
+            });
+        Ok(reports.collect())
+    })
+}
+
+/// The report of a comparison.
+pub fn report(plan: &Plan, title: &str, scenario_yaml: String, schedulers: Vec<SchedulerReport>) -> Report {
+    Report {
+        title: title.into(),
+        facts: crate::facts::facts(plan),
+        notes: crate::facts::notes(plan, &schedulers),
+        scenario_yaml,
+        online: plan.online(),
+        schedulers,
+    }
+}
+
+fn metrics(recorders: &[Recorder]) -> Vec<RunMetrics> {
+    recorders.iter().map(Recorder::metrics).collect()
+}
+
+/// Each scheduler against full-depth continuous batching, which is run if it is not among them.
+fn against_baseline(plan: &Plan, metrics: &[RunMetrics]) -> Vec<Bounds> {
+    let found = plan.schedulers.iter().position(|planned| planned.config.mode == Mode::ContinuousBatching);
+    let baseline = match found {
+        Some(index) => metrics[index].clone(),
+        None => {
+            let Ok(recorder) = run::run(plan, &plan.baseline(), &mut Discard);
+            recorder.metrics()
+        }
+    };
+    let against = |(index, run): (usize, &RunMetrics)| {
+        let speedup = run.throughput_tokens_per_s / baseline.throughput_tokens_per_s;
+        let steady = run.steady.zip(baseline.steady);
+        // A run without decoded tokens has no exits to gain from.
+        let depth = if run.mean_exit_depth > 0.0 { run.mean_exit_depth } else { f64::from(plan.model.r_max.0) };
+        let s_dec = bounds::s_dec(&plan.model, depth);
+        let s_e2e = bounds::s_e2e(s_dec, baseline.prefill_share);
+        Bounds {
+            baseline: found == Some(index),
+            speedup,
+            steady_speedup: steady.map(|(run, base)| run.throughput_tokens_per_s / base.throughput_tokens_per_s),
+            s_dec,
+            s_e2e,
+            realised_share: speedup / s_e2e,
+        }
+    };
+    metrics.iter().enumerate().map(against).collect()
+}
+
+/// The same comparison where only physics costs time.
+fn at_floor(plan: &Plan) -> Vec<Floor> {
+    let runs = plan.schedulers.iter().map(|planned| {
+        let Ok(recorder) = run::run(plan, planned, &mut Discard);
+        recorder.metrics()
+    });
+    let runs: Vec<_> = runs.collect();
+    let floors = against_baseline(plan, &runs).into_iter().zip(&runs).map(|(bounds, run)| Floor {
+        throughput_tokens_per_s: run.throughput_tokens_per_s,
+        speedup: bounds.speedup,
+        realised_share: bounds.realised_share,
+    });
+    floors.collect()
+}
