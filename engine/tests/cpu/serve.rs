@@ -1,7 +1,7 @@
 //! Serving a small workload with the real scheduler on the CPU.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use engine::architecture::Architecture;
 use engine::batch::Batch;
@@ -57,6 +57,14 @@ pub(crate) fn model(name: &str) -> Architecture {
     Architecture::builtin(name).unwrap()
 }
 
+/// The models' weights, made once.
+fn weights(name: &str) -> Weights {
+    static WEIGHTS: LazyLock<Vec<Weights>> =
+        LazyLock::new(|| MODELS.iter().map(|name| Weights::random(&model(name), 5)).collect());
+    let index = MODELS.iter().position(|known| *known == name).unwrap();
+    WEIGHTS[index].clone()
+}
+
 impl Run {
     /// Refill, synchronous, whole prompts, plenty of room.
     pub(crate) fn of(model: &'static str, layout: Layout, exits: Exits) -> Self {
@@ -74,7 +82,7 @@ impl Run {
             finish: Finish::Length,
             eos: None,
             workload: WORKLOAD.to_vec(),
-            weights: Weights::random(&self::model(model), 5),
+            weights: weights(model),
         }
     }
 
