@@ -53,7 +53,8 @@ fn refuses(yaml: &str, arguments: &[&str], said: &[&str]) {
 }
 
 fn with(field: &str, value: &str) -> String {
-    let line = SHAREGPT.lines().find(|line| line.trim_start().starts_with(&format!("{field}:"))).expect("a line to replace");
+    let line =
+        SHAREGPT.lines().find(|line| line.trim_start().starts_with(&format!("{field}:"))).expect("a line to replace");
     let indent = &line[..line.len() - line.trim_start().len()];
     SHAREGPT.replace(line, &format!("{indent}{field}: {value}"))
 }
@@ -76,11 +77,20 @@ fn a_run_writes_its_files_and_prints_its_summary() {
     for file in files {
         assert!(dir.path().join("out").join(file).metadata().is_ok_and(|meta| meta.len() > 0), "{file} is missing");
     }
-    let summary: Value = serde_json::from_str(&fs::read_to_string(dir.path().join("out/summary.json")).unwrap()).unwrap();
+    let summary: Value =
+        serde_json::from_str(&fs::read_to_string(dir.path().join("out/summary.json")).unwrap()).unwrap();
     let schedulers = summary["schedulers"].as_array().unwrap();
     assert_eq!(schedulers.len(), 3);
     for scheduler in schedulers {
-        for key in ["throughput_tokens_per_s", "speedup", "s_dec", "s_e2e", "realised_share", "mean_core_batch", "prefill_share"] {
+        for key in [
+            "throughput_tokens_per_s",
+            "speedup",
+            "s_dec",
+            "s_e2e",
+            "realised_share",
+            "mean_core_batch",
+            "prefill_share",
+        ] {
             assert!(scheduler[key].as_f64().is_some_and(f64::is_finite), "{key}: {}", scheduler[key]);
         }
         assert_eq!(scheduler["requests"]["arrived"], 40);
@@ -90,7 +100,15 @@ fn a_run_writes_its_files_and_prints_its_summary() {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
-    let files = ["summary.json", "requests.parquet", "steps.parquet", "trace.json", "report.html", "scenario.yaml", "throughput.png"];
+    let files = [
+        "summary.json",
+        "requests.parquet",
+        "steps.parquet",
+        "trace.json",
+        "report.html",
+        "scenario.yaml",
+        "throughput.png",
+    ];
     let bytes = |arguments: &[&str]| {
         let (dir, output) = run(SHAREGPT, arguments);
         assert!(output.status.success());
@@ -123,7 +141,9 @@ fn steps_print_nothing_but_the_trace() {
     let (dir, output) = run(SHAREGPT, &["--only", "refill K=1", "--steps", "3"]);
     let stdout = text(&output.stdout);
     assert_eq!(stdout.lines().count(), 5, "{stdout}");
-    assert!(stdout.starts_with("index,stage,batch,detail,recurrent_queue,coda_queue,decode_queue,prompt_queue\n0,init,,,0,0,,40\n"));
+    assert!(stdout.starts_with(
+        "index,stage,batch,detail,recurrent_queue,coda_queue,decode_queue,prompt_queue\n0,init,,,0,0,,40\n"
+    ));
     assert!(!dir.path().join("out").exists());
     refuses(SHAREGPT, &["--steps", "3"], &["--steps shows one scheduler"]);
 }
@@ -135,7 +155,8 @@ fn a_set_file_overrides_the_lengths() {
     fs::write(&csv, "prompt_tokens,output_tokens\n5,3\n5,1\n70000,2\n").unwrap();
     let (out, output) = run(SHAREGPT, &["--set", &format!("workload.file={}", csv.display())]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let summary: Value = serde_json::from_str(&fs::read_to_string(out.path().join("out/summary.json")).unwrap()).unwrap();
+    let summary: Value =
+        serde_json::from_str(&fs::read_to_string(out.path().join("out/summary.json")).unwrap()).unwrap();
     let requests = &summary["schedulers"][0]["requests"];
     // One request's fault is its own: it is refused and counted, the rest goes on.
     assert_eq!((&requests["arrived"], &requests["finished"], &requests["refused"]), (&3.into(), &2.into(), &1.into()));
@@ -157,8 +178,13 @@ fn bad_numbers_are_shown_in_their_place() {
 
 #[test]
 fn contradictions_name_the_field_to_change() {
-    refuses(&format!("{SHAREGPT}kv: {{ layout: depth_indexed }}\n"), &[], &["depth_indexed accepts full-depth exits only", "last_exited"]);
-    let shallow = with("preset", "{ name: ouro-q0.2 }").replace("preset: { name: ouro-q0.2 }", "distribution: { depths: { 1: 0.5, 4: 0.5 } }");
+    refuses(
+        &format!("{SHAREGPT}kv: {{ layout: depth_indexed }}\n"),
+        &[],
+        &["depth_indexed accepts full-depth exits only", "last_exited"],
+    );
+    let shallow = with("preset", "{ name: ouro-q0.2 }")
+        .replace("preset: { name: ouro-q0.2 }", "distribution: { depths: { 1: 0.5, 4: 0.5 } }");
     refuses(&shallow, &[], &["an exit at depth 1 is not possible", "2 to 4"]);
     refuses(&with("model", "huginn-3.5b"), &[], &["ouro-q0.2", "Huginn"]);
     refuses(&with("model", "tiny-ouro"), &[], &["the paper has no figures for tiny-ouro", "roofline"]);
@@ -185,7 +211,8 @@ fn bad_files_are_errors_with_their_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(name);
         fs::write(&path, content).unwrap();
-        let arguments = [format!("workload.file={}", path.display()), "exits=replay".into(), "workload.arrivals=trace".into()];
+        let arguments =
+            [format!("workload.file={}", path.display()), "exits=replay".into(), "workload.arrivals=trace".into()];
         let set: Vec<&str> = arguments.iter().flat_map(|argument| ["--set", argument.as_str()]).collect();
         refuses(SHAREGPT, &set, said);
     };
