@@ -25,7 +25,8 @@ pub struct DepthFit {
     pub deepest_ms: f64,
 }
 
-/// Fits every point's line by plain least squares, in order of context and batch.
+/// Fits every point's line by plain least squares, in order of context and batch; a loop count has one time, see
+/// [`medians`](crate::measurements::medians).
 ///
 /// # Errors
 /// No fused steps; a point with a single loop count, or whose slope is not positive.

@@ -1,5 +1,6 @@
-//! The table of measurements: `batch,context,loops,step_ms[,stage][,tokens]`, described in this crate's README.
+//! The table of measurements: `batch,context,loops,step_ms[,stage][,tokens][,round]`, described in this crate's README.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -10,7 +11,7 @@ use csv::StringRecord;
 use crate::error::CalibrateError;
 
 /// What was timed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// A whole decode step in one graph: prelude, `loops` core applications, coda.
     #[default]
@@ -23,6 +24,14 @@ pub enum Stage {
     Coda,
     /// A packed prompt chunk at full depth.
     Prefill,
+    /// Sequences moved to host memory, or back.
+    Offload,
+    /// The host's work from a batch's result to the launch of the next.
+    Build,
+    /// The host's work from there until the device starts.
+    Launch,
+    /// The host's work from the device's end until the result is there.
+    Read,
 }
 
 /// One timed launch.
@@ -34,7 +43,7 @@ pub struct Measurement {
     pub stage: Stage,
     /// Sequences, not padded.
     pub batch: u32,
-    /// KV entries that each row reads; for prefill, entries cached before the chunk.
+    /// KV entries that each row reads; for prefill, entries cached before the chunk; for offload, tokens per sequence.
     pub context: u32,
     /// Core applications; 0 where the stage has none.
     pub loops: u32,
@@ -42,6 +51,8 @@ pub struct Measurement {
     pub tokens: u32,
     /// The time.
     pub time_ms: f64,
+    /// Which repeat of the whole grid it belongs to; 0 where the table does not say.
+    pub round: u32,
 }
 
 /// A table and what was not read of it.
@@ -55,7 +66,17 @@ pub struct Table {
 
 impl Stage {
     /// Every stage.
-    pub const ALL: [Self; 5] = [Self::Step, Self::Core, Self::Prelude, Self::Coda, Self::Prefill];
+    pub const ALL: [Self; 9] = [
+        Self::Step,
+        Self::Core,
+        Self::Prelude,
+        Self::Coda,
+        Self::Prefill,
+        Self::Offload,
+        Self::Build,
+        Self::Launch,
+        Self::Read,
+    ];
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {
@@ -65,7 +86,16 @@ impl Stage {
             Self::Prelude => "prelude",
             Self::Coda => "coda",
             Self::Prefill => "prefill",
+            Self::Offload => "offload",
+            Self::Build => "build",
+            Self::Launch => "launch",
+            Self::Read => "read",
         }
+    }
+
+    /// The host's work, which may take no time that a clock can tell.
+    fn is_host(self) -> bool {
+        matches!(self, Self::Build | Self::Launch | Self::Read)
     }
 }
 
@@ -98,7 +128,8 @@ pub fn parse(input: impl io::Read, file: &str) -> Result<Table, CalibrateError> 
         let record = record.map_err(broken)?;
         rows.push(columns.measurement(&record, file)?);
     }
-    let known = ["batch", "context", "loops", "step_ms", "stage", "tokens"];
+    // The last two keep the spread of a measurement for the reader.
+    let known = ["batch", "context", "loops", "step_ms", "stage", "tokens", "round", "min_ms", "max_ms"];
     let ignored = header.iter().filter(|column| !known.contains(column)).map(str::to_owned).collect();
     Ok(Table { rows, ignored })
 }
@@ -111,6 +142,7 @@ struct Columns {
     step_ms: usize,
     stage: Option<usize>,
     tokens: Option<usize>,
+    round: Option<usize>,
 }
 
 impl Columns {
@@ -130,6 +162,7 @@ impl Columns {
             step_ms: needed("step_ms")?,
             stage: place("stage"),
             tokens: place("tokens"),
+            round: place("round"),
         })
     }
 
@@ -151,16 +184,42 @@ impl Columns {
         })?;
         let prefill = stage == Stage::Prefill;
         let text = cell(Some(self.step_ms));
-        let time_ms = f64::from_str(text).ok().filter(|time| time.is_finite() && *time > 0.0);
+        let takes_time = |time: &f64| *time > 0.0 || (stage.is_host() && *time == 0.0);
+        let time_ms = f64::from_str(text).ok().filter(|time| time.is_finite() && takes_time(time));
         Ok(Measurement {
             line,
             stage,
             batch: count("batch", Some(self.batch), 1)?,
-            context: count("context", Some(self.context), u32::from(!prefill))?,
+            context: count("context", Some(self.context), u32::from(!prefill && !stage.is_host()))?,
             loops: if stage == Stage::Step { count("loops", Some(self.loops), 1)? } else { 0 },
             tokens: if prefill { count("tokens", self.tokens, 1)? } else { 0 },
             time_ms: time_ms
                 .ok_or_else(|| wrong("step_ms", format!("must be a time in ms, greater than zero, got `{text}`")))?,
+            round: if self.round.is_some() { count("round", self.round, 0)? } else { 0 },
         })
+    }
+}
+
+/// The repeats of every point as one measurement with their median: what disturbs a machine makes a few of them slow.
+pub fn medians(measurements: &[Measurement]) -> Vec<Measurement> {
+    let mut points: BTreeMap<_, Vec<&Measurement>> = BTreeMap::new();
+    for row in measurements {
+        points.entry((row.stage, row.context, row.tokens, row.batch, row.loops)).or_default().push(row);
+    }
+    let middle = |repeats: Vec<&Measurement>| Measurement {
+        time_ms: median(repeats.iter().map(|row| row.time_ms)),
+        ..*repeats[0]
+    };
+    points.into_values().map(middle).collect()
+}
+
+/// The middle value, or the mean of the middle two; NaN of none.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+    match values.len() {
+        0 => f64::NAN,
+        count => f64::midpoint(at((count - 1) / 2), at(count / 2)),
     }
 }
