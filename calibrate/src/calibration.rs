@@ -77,7 +77,9 @@ impl Calibration {
         let sample = |point: &DepthFit, time_ms, scale_ms| {
             decode_sample(&setup.buckets, point.batch, point.context, time_ms, scale_ms)
         };
-        let slopes = points.iter().map(|point| sample(point, point.tau_r_ms, point.tau_r_ms)).collect();
+        // A slope that noise made too small must not weigh the more for it, so errors are relative to the step's share.
+        let share_ms = |point: &DepthFit| point.deepest_ms / f64::from(point.deepest);
+        let slopes = points.iter().map(|point| sample(point, point.tau_r_ms, share_ms(point))).collect();
         let core = judge(Stage::Core, slopes, true)?;
         let bootstrap = resample(&core.samples, core.chosen().fit.shape, setup.resamples, setup.seed);
         let stage_overhead = stage_overhead(measurements, &points)?;
@@ -193,13 +195,13 @@ fn prefill_cost(StageCost { delta_ms, floor_ms, gamma_us, alpha_ns }: StageCost)
     PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns }
 }
 
-/// Both times have errors in proportion to the step, so a point weighs `1 / tau_r^2`.
+/// Both times have errors in proportion to the step, so a point weighs one over its square.
 fn stage_overhead(measurements: &[Measurement], points: &[DepthFit]) -> Result<Option<StageOverhead>, CalibrateError> {
     let mut weighted_us = Vec::new();
     for &Measurement { line, batch, context, time_ms, .. } in of_stage(measurements, Stage::Core) {
         let fused = points.iter().find(|point| (point.batch, point.context) == (batch, context));
         let fused = fused.ok_or(CalibrateError::NoFusedStep { line, batch, context })?;
-        weighted_us.push((fused.tau_r_ms.powi(-2), (time_ms - fused.tau_r_ms) * 1e3));
+        weighted_us.push((fused.deepest_ms.powi(-2), (time_ms - fused.tau_r_ms) * 1e3));
     }
     let points = weighted_us.len();
     if points == 0 {
@@ -236,8 +238,4 @@ fn staged_boundary(
     }
     let reads_kv = reads_kv(&setup.model);
     Ok(Some((judge(Stage::Prelude, prelude, reads_kv)?, judge(Stage::Coda, coda, reads_kv)?)))
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }

@@ -53,6 +53,8 @@ pub struct Measurement {
     pub time_ms: f64,
     /// Which repeat of the whole grid it belongs to; 0 where the table does not say.
     pub round: u32,
+    /// Launches behind the time that did not wait for a core; 1 where the table does not say.
+    pub calm: u32,
 }
 
 /// A table and what was not read of it.
@@ -129,7 +131,7 @@ pub fn parse(input: impl io::Read, file: &str) -> Result<Table, CalibrateError> 
         rows.push(columns.measurement(&record, file)?);
     }
     // The last two keep the spread of a measurement for the reader.
-    let known = ["batch", "context", "loops", "step_ms", "stage", "tokens", "round", "min_ms", "max_ms"];
+    let known = ["batch", "context", "loops", "step_ms", "stage", "tokens", "round", "calm", "min_ms", "max_ms"];
     let ignored = header.iter().filter(|column| !known.contains(column)).map(str::to_owned).collect();
     Ok(Table { rows, ignored })
 }
@@ -143,6 +145,7 @@ struct Columns {
     stage: Option<usize>,
     tokens: Option<usize>,
     round: Option<usize>,
+    calm: Option<usize>,
 }
 
 impl Columns {
@@ -163,6 +166,7 @@ impl Columns {
             stage: place("stage"),
             tokens: place("tokens"),
             round: place("round"),
+            calm: place("calm"),
         })
     }
 
@@ -196,19 +200,23 @@ impl Columns {
             time_ms: time_ms
                 .ok_or_else(|| wrong("step_ms", format!("must be a time in ms, greater than zero, got `{text}`")))?,
             round: if self.round.is_some() { count("round", self.round, 0)? } else { 0 },
+            calm: if self.calm.is_some() { count("calm", self.calm, 0)? } else { 1 },
         })
     }
 }
 
 /// The repeats of every point as one measurement with their median: what disturbs a machine makes a few of them slow.
+///
+/// A repeat without a calm launch counts only where there is no other.
 pub fn medians(measurements: &[Measurement]) -> Vec<Measurement> {
     let mut points: BTreeMap<_, Vec<&Measurement>> = BTreeMap::new();
     for row in measurements {
         points.entry((row.stage, row.context, row.tokens, row.batch, row.loops)).or_default().push(row);
     }
-    let middle = |repeats: Vec<&Measurement>| Measurement {
-        time_ms: median(repeats.iter().map(|row| row.time_ms)),
-        ..*repeats[0]
+    let middle = |repeats: Vec<&Measurement>| {
+        let any_calm = repeats.iter().any(|row| row.calm > 0);
+        let counts = repeats.iter().filter(|row| row.calm > 0 || !any_calm);
+        Measurement { time_ms: median(counts.map(|row| row.time_ms)), ..*repeats[0] }
     };
     points.into_values().map(middle).collect()
 }

@@ -2,11 +2,24 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use engine::units::Nanos;
+
 /// The processor's name, as the system tells it.
 pub(super) fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     named.map_or_else(|| format!("{} CPU", std::env::consts::ARCH), |(_, name)| name.trim().to_owned())
+}
+
+/// For how long this process's threads wanted to run and had no core, in sum; zero where the system does not say.
+pub(super) fn waited() -> Nanos {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let waited = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        // Time on a core, time in the queue for one, turns.
+        text.split(' ').nth(1)?.parse::<u64>().ok()
+    });
+    Nanos(waited.sum())
 }
 
 /// Today's date in UTC, year first.

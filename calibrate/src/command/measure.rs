@@ -6,7 +6,7 @@ use calibrate::calibration::{Calibration, Setup};
 use calibrate::error::CalibrateError;
 use calibrate::measure::calm::Calm;
 use calibrate::measure::limits::Limits;
-use calibrate::measure::{self, Ledger, Plan, Progress};
+use calibrate::measure::{self, Ledger, Plan, Progress, Watch};
 use calibrate::measurements::Measurement;
 use calibrate::padding;
 use clap::{Args, ValueEnum};
@@ -52,7 +52,7 @@ pub(crate) struct MeasureArgs {
     /// Loop counts of whole steps, rising, up to the model's r_max [default: a quarter, a half, and all].
     #[arg(long, value_delimiter = ',')]
     loops: Option<Vec<u8>>,
-    /// KV entries of a timed batch at most [default: 8192].
+    /// KV entries of a timed batch at most [default: 6144].
     #[arg(long)]
     max_entries: Option<u32>,
     /// Times that the grid is gone through at most [default: as the budget allows, up to 15].
@@ -112,16 +112,16 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<(), CalibrateError> {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
+    let weights = match &args.weights {
+        Some(path) => Weights::load(path, &model).map_err(CalibrateError::Weights)?,
+        None => Weights::random(&model, args.seed),
+    };
     let setup_line = format!("{}, cpu, {threads} threads, seed {}, revision {REVISION}; {plan}", model.name, args.seed);
     let mut ledger = Ledger::open(&args.out.with_extension("csv"), &setup_line)?;
     if ledger.resumed() > 0 {
         eprintln!("going on behind {} rows of a run that was cut off", ledger.resumed());
     }
     let mut clock = WallClock::start();
-    let weights = match &args.weights {
-        Some(path) => Weights::load(path, &model).map_err(CalibrateError::Weights)?,
-        None => Weights::random(&model, args.seed),
-    };
     let limits = Limits::of_this_cpu(threads, &clock);
     let options = CpuOptions { threads, ..CpuOptions::default() };
     let make = |config| CpuExecutor::<engine::cpu::bf16>::new(&model, &weights, config, options);
@@ -129,7 +129,8 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<(), CalibrateError> {
     let mut tell = |Progress { rounds, visits_per_round, .. }| {
         eprintln!("round {rounds}: {visits_per_round} points, {:.1} s", started.now().as_secs());
     };
-    let progress = measure::measure(&plan, &model, make, &mut clock, &mut ledger, &mut tell)?;
+    let mut watch = Watch { clock: &mut clock, waited: &mut machine::waited };
+    let progress = measure::measure(&plan, &model, make, &mut watch, &mut ledger, &mut tell)?;
     ledger.complete()?;
     report_progress(progress);
     let calm = Calm::of(ledger.rows());
@@ -204,18 +205,20 @@ fn report_calm(calm: Option<Calm>) {
         eprintln!("warning: no point was timed twice, so nobody knows how calm the machine was: raise --budget");
         return;
     };
-    let Calm { rounds, spread, drift } = calm;
-    eprintln!("{rounds} rounds, spread {:.1}%, drift {:+.1}%", spread * 1e2, drift * 1e2);
+    eprintln!("{}", calm_in_words(&calm));
     if !calm.is_calm() {
         eprintln!("warning: the machine was not calm; close what else runs on it and measure again");
     }
 }
 
+fn calm_in_words(calm: &Calm) -> String {
+    let [spread, drift, disturbed] = [calm.spread, calm.drift, calm.disturbed].map(|share| share * 1e2);
+    format!("spread {spread:.1}%, drift {drift:+.1}%, {disturbed:.1}% disturbed")
+}
+
 fn source(args: &MeasureArgs, threads: usize, progress: Progress, calm: Option<Calm>) -> String {
     let date = args.date.clone().unwrap_or_else(machine::today);
-    let calm = calm.map_or("repeated nowhere".into(), |calm| {
-        format!("spread {:.1}%, drift {:+.1}%", calm.spread * 1e2, calm.drift * 1e2)
-    });
+    let calm = calm.map_or("no point repeated".into(), |calm| calm_in_words(&calm));
     format!(
         "measured {date} by `calibrate --model {} --device cpu --layout {} --threads {threads}` at revision {REVISION}; {} \
          rounds, {calm}; limits of the device by a large copy and by f32 matrix products",

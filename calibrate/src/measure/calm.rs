@@ -10,6 +10,9 @@ const SPREAD_MAX: f64 = 0.05;
 /// A change of speed by more than this means that the rounds did not time the same machine.
 const DRIFT_MAX: f64 = 0.03;
 
+/// With more of the measurements disturbed, the others are likely to be so too.
+const DISTURBED_MAX: f64 = 0.1;
+
 /// How well the rounds agree, over the fused steps and the staged cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Calm {
@@ -19,13 +22,18 @@ pub struct Calm {
     pub spread: f64,
     /// Median over points of last round's time / first round's - 1.
     pub drift: f64,
+    /// Share of the measurements in which every launch had to wait for a core; they count for nothing.
+    pub disturbed: f64,
 }
 
 impl Calm {
     /// Compares the repeats of each point; `None` if no point has two.
     pub fn of(rows: &[Measurement]) -> Option<Self> {
         let mut points: BTreeMap<(u32, u32, u32), Vec<&Measurement>> = BTreeMap::new();
-        for row in rows.iter().filter(|row| matches!(row.stage, Stage::Step | Stage::Core)) {
+        let decode = |row: &&Measurement| matches!(row.stage, Stage::Step | Stage::Core);
+        let disturbed = rows.iter().filter(decode).filter(|row| row.calm == 0).count();
+        let disturbed = disturbed as f64 / rows.iter().filter(decode).count().max(1) as f64;
+        for row in rows.iter().filter(decode).filter(|row| row.calm > 0) {
             points.entry((row.batch, row.context, row.loops)).or_default().push(row);
         }
         points.retain(|_, repeats| repeats.len() > 1);
@@ -35,12 +43,17 @@ impl Calm {
             median(repeats.iter().map(|row| (row.time_ms / middle - 1.0).abs()))
         };
         let drift = |repeats: &Vec<&Measurement>| repeats[repeats.len() - 1].time_ms / repeats[0].time_ms - 1.0;
-        Some(Self { rounds, spread: median(points.values().map(spread)), drift: median(points.values().map(drift)) })
+        Some(Self {
+            rounds,
+            spread: median(points.values().map(spread)),
+            drift: median(points.values().map(drift)),
+            disturbed,
+        })
     }
 
     /// Repeats agree well enough to trust the fit.
     pub fn is_calm(&self) -> bool {
-        self.spread <= SPREAD_MAX && self.drift.abs() <= DRIFT_MAX
+        self.spread <= SPREAD_MAX && self.drift.abs() <= DRIFT_MAX && self.disturbed <= DISTURBED_MAX
     }
 }
 
@@ -58,6 +71,7 @@ mod tests {
             tokens: 0,
             time_ms: f64::from(batch) * factor(round, batch),
             round,
+            calm: 1,
         };
         (0..5).flat_map(|round| (1..9).map(move |batch| row(round, batch))).collect()
     }

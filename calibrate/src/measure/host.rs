@@ -14,7 +14,7 @@ use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Refusal, Scheduler, SchedulerConfig};
 use engine::units::Nanos;
 
-use super::rig::Times;
+use super::watch::Times;
 use crate::error::CalibrateError;
 
 /// Prompt of each request of the run.
@@ -135,6 +135,6 @@ impl<E: LiveExecutor> HostRig<E> {
         run(&mut scheduler, &mut timed, clock, &mut arrivals, &mut recording)
             .map_err(|error| CalibrateError::execution(format!("a run of {rows} requests"), error))?;
         let Gaps { build_ms, launch_ms, read_ms } = timed.gaps;
-        Ok([build_ms, launch_ms, read_ms].map(|times| Times::median(&times)))
+        Ok([build_ms, launch_ms, read_ms].map(|times| Times::of(&times)))
     }
 }

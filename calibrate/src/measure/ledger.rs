@@ -5,12 +5,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::plan::Visit;
-use super::rig::Times;
+use super::watch::Times;
 use crate::error::CalibrateError;
 use crate::measurements::{Measurement, Stage, parse};
 
-/// The columns. `fit` reads the first six; the others keep the spread.
-const HEADER: &str = "stage,batch,context,loops,tokens,step_ms,round,min_ms,max_ms";
+/// The columns. The last two keep the spread.
+const HEADER: &str = "stage,batch,context,loops,tokens,step_ms,round,calm,min_ms,max_ms";
 
 /// How a file's first line begins.
 const SETUP: &str = "# measured by calibrate: ";
@@ -109,6 +109,6 @@ impl Ledger {
 fn line(row: &Measurement, times: &Times) -> String {
     let Measurement { stage, batch, context, loops, tokens, round, .. } = *row;
     let [loops, tokens] = [loops, tokens].map(|count| if count == 0 { String::new() } else { count.to_string() });
-    let Times { time_ms, min_ms, max_ms } = *times;
-    format!("{stage},{batch},{context},{loops},{tokens},{time_ms:.6},{round},{min_ms:.6},{max_ms:.6}\n")
+    let Times { time_ms, min_ms, max_ms, calm } = *times;
+    format!("{stage},{batch},{context},{loops},{tokens},{time_ms:.6},{round},{calm},{min_ms:.6},{max_ms:.6}\n")
 }

@@ -13,15 +13,15 @@ mod ledger;
 pub mod limits;
 mod plan;
 mod rig;
+mod watch;
 
 use engine::architecture::Architecture;
-use engine::executor::Clock;
 use engine::live::{LiveConfig, LiveExecutor};
 use engine::units::Depth;
 
 pub use ledger::Ledger;
 pub use plan::{Plan, Visit};
-pub use rig::Times;
+pub use watch::{Times, Watch};
 
 use crate::error::CalibrateError;
 use crate::measurements::{Measurement, Stage};
@@ -50,12 +50,12 @@ pub fn measure<E: LiveExecutor>(
     plan: &Plan,
     model: &Architecture,
     mut make: impl FnMut(LiveConfig) -> Result<E, E::Error>,
-    clock: &mut dyn Clock,
+    watch: &mut Watch<'_>,
     ledger: &mut Ledger,
     tell: &mut dyn FnMut(Progress),
 ) -> Result<Progress, CalibrateError> {
     plan.check(model)?;
-    let end = clock.now() + plan.budget;
+    let end = watch.clock.now() + plan.budget;
     let held_tokens = plan.held_tokens();
     let mut rigs = Vec::new();
     for &loops in &plan.loops {
@@ -63,7 +63,7 @@ pub fn measure<E: LiveExecutor>(
         let scheduler = config.scheduler;
         let failed = |error| CalibrateError::execution(format!("filling the cache at {loops} loops"), error);
         let mut rig = Rig::new(make(config).map_err(failed)?, &scheduler, &held_tokens);
-        rig.fill(clock).map_err(failed)?;
+        rig.fill(watch).map_err(failed)?;
         rigs.push((u32::from(loops), rig));
     }
     let host_tokens = vec![PROMPT_TOKENS + OUTPUT_TOKENS; held_tokens.len()];
@@ -78,10 +78,10 @@ pub fn measure<E: LiveExecutor>(
         progress.visits = 0;
         for &visit in &visits {
             if !ledger.holds(round, visit) {
-                if clock.now() >= end {
+                if watch.clock.now() >= end {
                     return Ok(progress);
                 }
-                ledger.add(&bench.visit(visit, round, clock)?)?;
+                ledger.add(&bench.visit(visit, round, watch)?)?;
             }
             progress.visits += 1;
         }
@@ -104,36 +104,39 @@ impl<E: LiveExecutor> Bench<'_, E> {
         &mut self,
         visit: Visit,
         round: u32,
-        clock: &mut dyn Clock,
+        watch: &mut Watch<'_>,
     ) -> Result<Vec<(Measurement, Times)>, CalibrateError> {
         let failed = |error| CalibrateError::execution(format!("{visit:?}"), error);
         let mut rows = Vec::new();
         let mut row = |stage, batch, context, loops, tokens, times: Times| {
             let time_ms = times.time_ms;
-            rows.push((Measurement { line: 0, stage, batch, context, loops, tokens, time_ms, round }, times));
+            rows.push((
+                Measurement { line: 0, stage, batch, context, loops, tokens, time_ms, round, calm: times.calm },
+                times,
+            ));
         };
         let deepest = self.rigs.len() - 1;
         match visit {
             Visit::Decode { batch, context } => {
                 for (loops, rig) in &mut self.rigs {
-                    let times = rig.forward(batch, context, self.plan, clock).map_err(failed)?;
+                    let times = rig.forward(batch, context, self.plan, watch).map_err(failed)?;
                     row(Stage::Step, batch, context, *loops, 0, times);
                 }
-                let times = self.rigs[deepest].1.stages(batch, context, self.plan, clock).map_err(failed)?;
+                let times = self.rigs[deepest].1.stages(batch, context, self.plan, watch).map_err(failed)?;
                 for (stage, times) in [Stage::Core, Stage::Prelude, Stage::Coda].into_iter().zip(times) {
                     row(stage, batch, context, 0, 0, times);
                 }
             }
             Visit::Prefill { batch, context, tokens } => {
-                let times = self.rigs[deepest].1.prefill(batch, context, tokens, clock).map_err(failed)?;
+                let times = self.rigs[deepest].1.prefill(batch, context, tokens, watch).map_err(failed)?;
                 row(Stage::Prefill, batch, context, 0, tokens, times);
             }
             Visit::Offload { batch, context } => {
-                let times = self.rigs[deepest].1.offload(batch, clock).map_err(failed)?;
+                let times = self.rigs[deepest].1.offload(batch, watch).map_err(failed)?;
                 row(Stage::Offload, batch, context, 0, 0, times);
             }
             Visit::Host { batch } => {
-                let times = self.host.run(batch, clock)?;
+                let times = self.host.run(batch, watch.clock)?;
                 for (stage, times) in [Stage::Build, Stage::Launch, Stage::Read].into_iter().zip(times) {
                     row(stage, batch, 0, 0, 0, times);
                 }

@@ -21,6 +21,8 @@ pub struct Plan {
     pub max_entries: u32,
     /// Prompt tokens of a timed prefill batch at most.
     pub max_prefill_tokens: u32,
+    /// (Token, KV entry) pairs of a timed prefill batch at most.
+    pub max_prefill_pairs: u32,
     /// Timed tokens at each point, as in the paper.
     pub tokens: u32,
     /// Tokens before those.
@@ -77,11 +79,12 @@ impl Plan {
         let mut loops = vec![full.div_ceil(4), full.div_ceil(2), full];
         loops.dedup();
         Self {
-            batches: vec![1, 2, 4, 8, 12, 16, 20, 32, 48, 64],
+            batches: vec![1, 2, 4, 8, 12, 16, 24, 32, 48, 64],
             contexts: vec![32, 64, 128, 256, 512],
             loops,
-            max_entries: 8192,
-            max_prefill_tokens: 2048,
+            max_entries: 6144,
+            max_prefill_tokens: 1024,
+            max_prefill_pairs: 150_000,
             tokens: 16,
             warm_up: 2,
             rounds: 15,
@@ -176,7 +179,8 @@ impl Plan {
             for tokens in [8, 32, 128, 512] {
                 for context in [0, 128, 384] {
                     let room = held.get(batch as usize - 1).is_some_and(|&held| context + tokens <= held);
-                    if room && batch * tokens <= self.max_prefill_tokens {
+                    let pairs = batch * (tokens * context + tokens * (tokens + 1) / 2);
+                    if room && batch * tokens <= self.max_prefill_tokens && pairs <= self.max_prefill_pairs {
                         visits.push(Visit::Prefill { batch, context, tokens });
                     }
                 }
@@ -213,6 +217,7 @@ impl fmt::Display for Plan {
             loops,
             max_entries,
             max_prefill_tokens,
+            max_prefill_pairs,
             tokens,
             warm_up,
             layout,
@@ -221,8 +226,8 @@ impl fmt::Display for Plan {
         } = self;
         write!(
             f,
-            "batches {batches:?}, contexts {contexts:?}, loops {loops:?}, at most {max_entries} entries and {max_prefill_tokens} \
-             prompt tokens, {tokens} tokens after {warm_up}, {}, blocks of {block_tokens}",
+            "batches {batches:?}, contexts {contexts:?}, loops {loops:?}, at most {max_entries} entries, {max_prefill_tokens} \
+             prompt tokens and {max_prefill_pairs} pairs, {tokens} tokens after {warm_up}, {}, blocks of {block_tokens}",
             layout.name()
         )
     }
@@ -263,7 +268,7 @@ mod tests {
         let plan = Plan::small(&model, Layout::Shared, Nanos::ZERO);
         plan.check(&model).unwrap();
         let held = plan.held_tokens();
-        assert_eq!((held.len(), held[0], held[15], held[16], held[63]), (64, 512, 512, 256, 128));
+        assert_eq!((held.len(), held[0], held[12], held[16], held[63]), (64, 512, 256, 256, 64));
         for visit in plan.visits() {
             let (batch, tokens) = match visit {
                 Visit::Decode { batch, context } | Visit::Offload { batch, context } => (batch, context),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::architecture::Architecture;
 use engine::batch::{AppendedBlock, Batch, Plane, Row, Slot, Stage};
-use engine::executor::{Clock, ExitSource};
+use engine::executor::ExitSource;
 use engine::live::{Exits, LiveConfig, LiveExecutor, Prompts};
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
@@ -15,7 +15,7 @@ use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConf
 use engine::units::{Depth, Nanos};
 
 use super::plan::Plan;
-use crate::measurements::median;
+use super::watch::{Sample, Samples, Times, Watch};
 
 /// Prompt tokens in a batch that fills the cache.
 const FILL_TOKENS: u32 = 2048;
@@ -23,19 +23,8 @@ const FILL_TOKENS: u32 = 2048;
 /// Prompt tokens of one sequence in such a batch.
 const FILL_CHUNK: u32 = 128;
 
-/// Times that sequences go out and come back in one visit.
-const OFFLOADS: u32 = 4;
-
-/// Times of the same launch, in ms.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Times {
-    /// Their mean, as the paper averages over tokens; the host's, of which there are many, by their median.
-    pub time_ms: f64,
-    /// The shortest.
-    pub min_ms: f64,
-    /// The longest.
-    pub max_ms: f64,
-}
+/// Timed launches of a kind that takes long, or that no simulation is sensitive to.
+const LAUNCHES: u32 = 3;
 
 /// An executor and what its sequences hold.
 #[derive(Debug)]
@@ -131,7 +120,7 @@ impl<E: LiveExecutor> Rig<E> {
     }
 
     /// Prefills every sequence to its length.
-    pub(super) fn fill(&mut self, clock: &mut dyn Clock) -> Result<(), E::Error> {
+    pub(super) fn fill(&mut self, watch: &mut Watch<'_>) -> Result<(), E::Error> {
         loop {
             let mut room = FILL_TOKENS;
             let mut chunks = Vec::new();
@@ -145,7 +134,7 @@ impl<E: LiveExecutor> Rig<E> {
             if chunks.is_empty() {
                 return Ok(());
             }
-            self.run(Stage::Prefill, &chunks, self.depth, clock)?;
+            self.run(Stage::Prefill, &chunks, self.depth, watch)?;
             for (slot, position, tokens) in chunks {
                 self.sequences[slot as usize].filled = position + tokens;
             }
@@ -158,15 +147,14 @@ impl<E: LiveExecutor> Rig<E> {
         batch: u32,
         context: u32,
         plan: &Plan,
-        clock: &mut dyn Clock,
+        watch: &mut Watch<'_>,
     ) -> Result<Times, E::Error> {
         let rows = decode_rows(batch, context);
-        let mut times = Vec::new();
-        for token in 0..plan.warm_up + plan.tokens {
-            let time = self.run(Stage::Forward, &rows, self.depth, clock)?;
-            times.extend((token >= plan.warm_up).then_some(time));
+        let mut samples = Samples::new(plan.warm_up, plan.tokens);
+        while samples.want_more(watch) {
+            samples.add(self.run(Stage::Forward, &rows, self.depth, watch)?);
         }
-        Ok(Times::mean(&times))
+        Ok(samples.times())
     }
 
     /// Decode steps in stages: the times of core, prelude and coda, each as a launch of its own.
@@ -175,22 +163,19 @@ impl<E: LiveExecutor> Rig<E> {
         batch: u32,
         context: u32,
         plan: &Plan,
-        clock: &mut dyn Clock,
+        watch: &mut Watch<'_>,
     ) -> Result<[Times; 3], E::Error> {
         let rows = decode_rows(batch, context);
-        let mut times = [Vec::new(), Vec::new(), Vec::new()];
-        for token in 0..plan.warm_up + plan.tokens {
-            let counts = token >= plan.warm_up;
-            let prelude = self.run(Stage::Prelude, &rows, Depth::FIRST, clock)?;
-            times[1].extend(counts.then_some(prelude));
+        let samples = || Samples::new(plan.warm_up, plan.tokens);
+        let (mut prelude, mut core, mut coda) = (samples(), samples(), samples());
+        while [&mut prelude, &mut core, &mut coda].into_iter().any(|samples| samples.want_more(watch)) {
+            prelude.add(self.run(Stage::Prelude, &rows, Depth::FIRST, watch)?);
             for depth in 1..=self.depth.0 {
-                let core = self.run(Stage::Core, &rows, Depth(depth), clock)?;
-                times[0].extend(counts.then_some(core));
+                core.add(self.run(Stage::Core, &rows, Depth(depth), watch)?);
             }
-            let coda = self.run(Stage::Coda, &rows, self.depth, clock)?;
-            times[2].extend(counts.then_some(coda));
+            coda.add(self.run(Stage::Coda, &rows, self.depth, watch)?);
         }
-        Ok(times.map(|times| Times::mean(&times)))
+        Ok([core, prelude, coda].map(|samples| samples.times()))
     }
 
     /// A prompt chunk of each of `batch` sequences, over what they hold already.
@@ -199,38 +184,38 @@ impl<E: LiveExecutor> Rig<E> {
         batch: u32,
         context: u32,
         tokens: u32,
-        clock: &mut dyn Clock,
+        watch: &mut Watch<'_>,
     ) -> Result<Times, E::Error> {
         let rows: Vec<_> = (0..batch).map(|slot| (slot, context, tokens)).collect();
-        // The first of a kind grows buffers.
-        self.run(Stage::Prefill, &rows, self.depth, clock)?;
-        let times =
-            [self.run(Stage::Prefill, &rows, self.depth, clock)?, self.run(Stage::Prefill, &rows, self.depth, clock)?];
-        Ok(Times::mean(&times))
+        let mut samples = Samples::new(1, LAUNCHES);
+        while samples.want_more(watch) {
+            samples.add(self.run(Stage::Prefill, &rows, self.depth, watch)?);
+        }
+        Ok(samples.times())
     }
 
     /// The first `batch` sequences, which hold equally much, out to host memory and back: the time of one way.
-    pub(super) fn offload(&mut self, batch: u32, clock: &mut dyn Clock) -> Result<Times, E::Error> {
+    pub(super) fn offload(&mut self, batch: u32, watch: &mut Watch<'_>) -> Result<Times, E::Error> {
         let rows: Vec<_> = (0..batch).map(|slot| (slot, 0, self.sequences[slot as usize].filled)).collect();
-        let mut times = Vec::new();
-        for _ in 0..OFFLOADS {
-            times.push(self.run(Stage::Offload, &rows, self.depth, clock)?);
+        let mut samples = Samples::new(1, LAUNCHES);
+        while samples.want_more(watch) {
+            let out = self.run(Stage::Offload, &rows, self.depth, watch)?;
             for &(slot, ..) in &rows {
                 self.sequences[slot as usize].resident = false;
             }
-            times.push(self.run(Stage::Restore, &rows, self.depth, clock)?);
+            samples.add(out.mean(self.run(Stage::Restore, &rows, self.depth, watch)?));
         }
-        Ok(Times::mean(&times))
+        Ok(samples.times())
     }
 
-    /// Runs a batch of (slot, position, tokens) and says how long it took the device, in ms.
+    /// Runs a batch of (slot, position, tokens).
     fn run(
         &mut self,
         stage: Stage,
         rows: &[(u32, u32, u32)],
         depth: Depth,
-        clock: &mut dyn Clock,
-    ) -> Result<f64, E::Error> {
+        watch: &mut Watch<'_>,
+    ) -> Result<Sample, E::Error> {
         let mut batch =
             Batch { id: self.next_batch, stage, rows: Vec::new(), admitted: Vec::new(), appended: Vec::new() };
         self.next_batch += 1;
@@ -244,9 +229,10 @@ impl<E: LiveExecutor> Rig<E> {
             sequence.generated += u32::from(speaks);
             batch.rows.push(Row { slot: Slot(slot), request, token, position, tokens, depth, ends_prompt });
         }
-        self.executor.launch(batch, clock)?;
-        let outcome = self.executor.wait(clock)?;
-        Ok((outcome.finished - outcome.started).as_millis())
+        let waited = watch.waited();
+        self.executor.launch(batch, watch.clock)?;
+        let outcome = self.executor.wait(watch.clock)?;
+        Ok(Sample { time: outcome.finished - outcome.started, waited: watch.waited().saturating_sub(waited) })
     }
 
     /// Admits a sequence that has no slot and appends the blocks that it lacks.
@@ -277,19 +263,4 @@ impl<E: LiveExecutor> Rig<E> {
 /// The sequences' token at the context's last position.
 fn decode_rows(batch: u32, context: u32) -> Vec<(u32, u32, u32)> {
     (0..batch).map(|slot| (slot, context - 1, 1)).collect()
-}
-
-impl Times {
-    fn mean(times: &[f64]) -> Self {
-        Self::with(times.iter().sum::<f64>() / times.len() as f64, times)
-    }
-
-    pub(super) fn median(times: &[f64]) -> Self {
-        Self::with(median(times.iter().copied()), times)
-    }
-
-    fn with(time_ms: f64, times: &[f64]) -> Self {
-        let min_ms = times.iter().copied().fold(f64::INFINITY, f64::min);
-        Self { time_ms, min_ms, max_ms: times.iter().copied().fold(0.0, f64::max) }
-    }
 }

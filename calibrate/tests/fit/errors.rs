@@ -4,13 +4,22 @@ use calibrate::calibration::{Calibration, Setup};
 use calibrate::error::CalibrateError;
 use calibrate::measurements::parse;
 use engine::architecture::Architecture;
+use engine::layout::Layout;
 use engine::profile::{Buckets, Device, Profile};
 
 fn fit(text: &str) -> Result<Calibration, CalibrateError> {
     let model = Architecture::builtin("ouro-1.4b").expect("built in");
     let device = Device::datasheet("h100-80gb").expect("built in");
     let base = Profile::roofline(&device, &model);
-    let setup = Setup { model, device, buckets: Buckets::PowersOfTwo, base, resamples: 10, seed: 0 };
+    let setup = Setup {
+        model,
+        device,
+        buckets: Buckets::PowersOfTwo,
+        layout: Layout::LastExited,
+        base,
+        resamples: 10,
+        seed: 0,
+    };
     Calibration::new(&parse(text.as_bytes(), "m.csv")?.rows, &setup)
 }
 
