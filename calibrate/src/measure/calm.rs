@@ -18,7 +18,7 @@ const DISTURBED_MAX: f64 = 0.1;
 pub struct Calm {
     /// Rounds that any point has.
     pub rounds: u32,
-    /// Median over points of the median absolute deviation of its repeats, relative to their median.
+    /// Median over points of the interquartile range of its repeats, relative to their median.
     pub spread: f64,
     /// Median over points of last round's time / first round's - 1.
     pub drift: f64,
@@ -39,8 +39,10 @@ impl Calm {
         points.retain(|_, repeats| repeats.len() > 1);
         let rounds = points.values().map(Vec::len).max()? as u32;
         let spread = |repeats: &Vec<&Measurement>| {
-            let middle = median(repeats.iter().map(|row| row.time_ms));
-            median(repeats.iter().map(|row| (row.time_ms / middle - 1.0).abs()))
+            let mut times: Vec<f64> = repeats.iter().map(|row| row.time_ms).collect();
+            times.sort_by(f64::total_cmp);
+            let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
+            (at(0.75) - at(0.25)) / median(times.iter().copied())
         };
         let drift = |repeats: &Vec<&Measurement>| repeats[repeats.len() - 1].time_ms / repeats[0].time_ms - 1.0;
         Some(Self {

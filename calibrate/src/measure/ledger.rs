@@ -64,11 +64,8 @@ impl Ledger {
             Visit::Offload { batch, context } => (Stage::Offload, batch, context, 0),
             Visit::Host { batch } => (Stage::Read, batch, 0, 0),
         };
-        // Rows of a point are in order of rounds, each with one row of a kind.
-        let same = |row: &&Measurement| {
-            (row.stage, row.batch, row.context, row.tokens, row.round) == (stage, batch, context, tokens, round)
-        };
-        self.rows.iter().any(|row| same(&row))
+        let key = (stage, batch, context, tokens, round);
+        self.rows.iter().any(|row| (row.stage, row.batch, row.context, row.tokens, row.round) == key)
     }
 
     /// Adds a visit's rows, all or none.
@@ -78,7 +75,9 @@ impl Ledger {
     pub fn add(&mut self, rows: &[(Measurement, Times)]) -> Result<(), CalibrateError> {
         let lines: String = rows.iter().map(|(row, times)| line(row, times)).collect();
         self.write(&lines)?;
-        self.rows.extend(rows.iter().map(|(row, _)| *row));
+        // The first two lines are the setup and the header.
+        let first = self.rows.len() as u64 + 3;
+        self.rows.extend((first..).zip(rows).map(|(line, &(row, _))| Measurement { line, ..row }));
         Ok(())
     }
 

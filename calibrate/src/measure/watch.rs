@@ -11,7 +11,7 @@ const DISTURBED_SHARE: f64 = 0.03;
 const DISTURBED_LEAST: Nanos = Nanos(20_000);
 
 /// Launches per wanted sample before giving up on a calm moment.
-const PATIENCE: u32 = 3;
+const PATIENCE: u32 = 2;
 
 /// A pause after a disturbance: whoever has slept is scheduled before whoever has not.
 const PAUSE: Nanos = Nanos(1_000_000);
@@ -46,7 +46,7 @@ pub struct Times {
     pub min_ms: f64,
     /// The longest.
     pub max_ms: f64,
-    /// Launches that did not wait for a core. Only these count, unless there are none.
+    /// Launches that did not wait for a core. Only these count; if there are none, the others less what they waited.
     pub calm: u32,
 }
 
@@ -54,6 +54,7 @@ pub struct Times {
 #[derive(Debug)]
 pub(super) struct Samples {
     calm_ms: Vec<f64>,
+    /// Less the time that they waited: right for threads that wait in turn, too little for threads that wait together.
     disturbed_ms: Vec<f64>,
     /// Launches that are not to count: the first, and the one behind a disturbance, which left the caches to others.
     skip: u32,
@@ -91,15 +92,16 @@ impl Samples {
 
     pub(super) fn add(&mut self, sample: Sample) {
         self.left = self.left.saturating_sub(1);
-        let time_ms = sample.time.as_millis();
         if sample.is_disturbed() {
             self.disturbed = true;
             self.skip = self.skip.max(1);
-            self.disturbed_ms.push(time_ms);
+            // A launch that seems to have done nothing but wait had several threads waiting at once.
+            let ran = if sample.waited < sample.time { sample.time - sample.waited } else { sample.time };
+            self.disturbed_ms.push(ran.as_millis());
         } else if self.skip > 0 {
             self.skip -= 1;
         } else {
-            self.calm_ms.push(time_ms);
+            self.calm_ms.push(sample.time.as_millis());
         }
     }
 
@@ -137,19 +139,19 @@ mod tests {
             samples.add(Sample { time: Nanos(1_000_000) + waited, waited });
             launches += 1;
         }
-        // Warm-up, calm, disturbed; then one to warm up and one that counts behind each disturbance.
-        assert_eq!((launches, samples.times().calm), (11, 4));
+        // Warm-up, calm, disturbed, warm-up, calm, disturbed, .., until nine launches were enough.
+        assert_eq!((launches, samples.times().calm), (9, 2));
         assert!((samples.times().time_ms - 1.001).abs() < 1e-9);
-        assert_eq!(watch.clock.now(), Nanos(3 * PAUSE.0));
+        assert_eq!(watch.clock.now(), Nanos(2 * PAUSE.0));
     }
 
     #[test]
-    fn without_a_calm_moment_the_disturbed_count_and_say_so() {
+    fn without_a_calm_moment_the_disturbed_count_less_their_wait() {
         let mut watch = Watch { clock: &mut VirtualClock::default(), waited: &mut || Nanos::ZERO };
         let mut samples = Samples::new(2, 4);
         while samples.want_more(&mut watch) {
             samples.add(Sample { time: Nanos(5_000_000), waited: Nanos(4_000_000) });
         }
-        assert_eq!(samples.times(), Times { time_ms: 5.0, min_ms: 5.0, max_ms: 5.0, calm: 0 });
+        assert_eq!(samples.times(), Times { time_ms: 1.0, min_ms: 1.0, max_ms: 1.0, calm: 0 });
     }
 }

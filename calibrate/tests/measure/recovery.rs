@@ -98,7 +98,10 @@ fn a_plan_that_cannot_be_measured_is_refused() {
         let said = plan.check(&model).expect_err(expected).to_string();
         assert!(said.contains(expected), "`{said}` does not contain `{expected}`");
     };
-    check(Plan { batches: vec![4], ..good.clone() }, "--batches: must be a rising list of two or more batch sizes, got [4]");
+    check(
+        Plan { batches: vec![4], ..good.clone() },
+        "--batches: must be a rising list of two or more batch sizes, got [4]",
+    );
     check(Plan { contexts: vec![64, 32], ..good.clone() }, "--contexts: must be a rising list");
     check(Plan { loops: vec![1, 2], ..good.clone() }, "that ends with the model's r_max = 4, got [1, 2]");
     check(Plan { max_entries: 60, ..good.clone() }, "--max-entries: must allow two batch sizes at two contexts, 128");
