@@ -207,18 +207,56 @@ impl Columns {
 
 /// The repeats of every point as one measurement with their median: what disturbs a machine makes a few of them slow.
 ///
-/// A repeat without a calm launch counts only where there is no other.
+/// Repeats without a calm launch do not count. A point of which nothing else is left is left out, all stages of it, unless
+/// that would take more than half of the points away.
 pub fn medians(measurements: &[Measurement]) -> Vec<Measurement> {
-    let mut points: BTreeMap<_, Vec<&Measurement>> = BTreeMap::new();
+    let mut groups: BTreeMap<_, Vec<&Measurement>> = BTreeMap::new();
     for row in measurements {
-        points.entry((row.stage, row.context, row.tokens, row.batch, row.loops)).or_default().push(row);
+        groups.entry((row.stage, row.context, row.tokens, row.batch, row.loops)).or_default().push(row);
     }
+    // By kind of point, its points, and whether all of a point was calm at some time.
+    let mut points: BTreeMap<Kind, BTreeMap<_, bool>> = BTreeMap::new();
+    for repeats in groups.values() {
+        let is_calm = repeats.iter().any(|row| row.calm > 0);
+        *points.entry(repeats[0].stage.kind()).or_default().entry(place(repeats[0])).or_insert(true) &= is_calm;
+    }
+    points.retain(|_, points| points.values().filter(|&&is_calm| is_calm).count() * 2 >= points.len());
     let middle = |repeats: Vec<&Measurement>| {
-        let any_calm = repeats.iter().any(|row| row.calm > 0);
-        let counts = repeats.iter().filter(|row| row.calm > 0 || !any_calm);
-        Measurement { time_ms: median(counts.map(|row| row.time_ms)), ..*repeats[0] }
+        let first = repeats[0];
+        let calm: Vec<_> = repeats.iter().filter(|row| row.calm > 0).map(|row| row.time_ms).collect();
+        match points.get(&first.stage.kind()).map(|points| points[&place(first)]) {
+            Some(false) => None,
+            _ if calm.is_empty() => {
+                Some(Measurement { time_ms: median(repeats.iter().map(|row| row.time_ms)), ..*first })
+            }
+            _ => Some(Measurement { time_ms: median(calm.into_iter()), ..*first }),
+        }
     };
-    points.into_values().map(middle).collect()
+    groups.into_values().filter_map(middle).collect()
+}
+
+/// Stages that are fitted together, and so left out together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Decode,
+    Prefill,
+    Offload,
+    Host,
+}
+
+impl Stage {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Step | Self::Core | Self::Prelude | Self::Coda => Kind::Decode,
+            Self::Prefill => Kind::Prefill,
+            Self::Offload => Kind::Offload,
+            Self::Build | Self::Launch | Self::Read => Kind::Host,
+        }
+    }
+}
+
+fn place(row: &Measurement) -> (u32, u32, u32) {
+    (row.context, row.tokens, row.batch)
 }
 
 /// The middle value, or the mean of the middle two; NaN of none.
@@ -229,5 +267,34 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     match values.len() {
         0 => f64::NAN,
         count => f64::midpoint(at((count - 1) / 2), at(count / 2)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_that_was_never_calm_is_left_out_unless_most_were_not() {
+        let row = |batch: u32, loops: u32, calm: u32, time_ms: f64| Measurement {
+            line: 0,
+            stage: Stage::Step,
+            batch,
+            context: 64,
+            loops,
+            tokens: 0,
+            time_ms,
+            round: 0,
+            calm,
+        };
+        let kept = |rows: &[Measurement]| {
+            medians(rows).iter().map(|row| (row.batch, row.loops, row.time_ms)).collect::<Vec<_>>()
+        };
+        let disturbed = [row(1, 1, 5, 1.0), row(1, 2, 5, 2.0), row(1, 2, 0, 9.0), row(2, 1, 0, 7.0), row(2, 2, 5, 3.0)];
+        assert_eq!(kept(&disturbed), [(1, 1, 1.0), (1, 2, 2.0)]);
+        let mostly = [&disturbed[..], &[row(4, 1, 0, 8.0), row(4, 2, 0, 9.0)]].concat();
+        assert_eq!(kept(&mostly).len(), 6);
+        assert!(median([].into_iter()).is_nan());
+        assert_eq!(median([3.0, 1.0, 2.0, 10.0].into_iter()), 2.5);
     }
 }

@@ -10,8 +10,11 @@ const DISTURBED_SHARE: f64 = 0.03;
 /// .. and for longer than this: a thread that wakes on an idle core waits for microseconds, in live runs too.
 const DISTURBED_LEAST: Nanos = Nanos(20_000);
 
-/// Launches per wanted sample before giving up on a calm moment.
+/// Launches per wanted sample before giving up.
 const PATIENCE: u32 = 2;
+
+/// Disturbed launches without a calm one before giving up: whoever has the core keeps it for a while, and another round comes.
+const HOPELESS: usize = 6;
 
 /// A pause after a disturbance: whoever has slept is scheduled before whoever has not.
 const PAUSE: Nanos = Nanos(1_000_000);
@@ -46,7 +49,7 @@ pub struct Times {
     pub min_ms: f64,
     /// The longest.
     pub max_ms: f64,
-    /// Launches that did not wait for a core. Only these count; if there are none, the others less what they waited.
+    /// Launches that did not wait for a core. Only these count; if there are none, the others.
     pub calm: u32,
 }
 
@@ -54,7 +57,6 @@ pub struct Times {
 #[derive(Debug)]
 pub(super) struct Samples {
     calm_ms: Vec<f64>,
-    /// Less the time that they waited: right for threads that wait in turn, too little for threads that wait together.
     disturbed_ms: Vec<f64>,
     /// Launches that are not to count: the first, and the one behind a disturbance, which left the caches to others.
     skip: u32,
@@ -83,7 +85,8 @@ impl Samples {
 
     /// Whether to launch again; pauses if the last launch was disturbed.
     pub(super) fn want_more(&mut self, watch: &mut Watch<'_>) -> bool {
-        let more = self.left > 0 && self.calm_ms.len() < self.wanted as usize;
+        let hopeless = self.calm_ms.is_empty() && self.disturbed_ms.len() >= HOPELESS;
+        let more = self.left > 0 && !hopeless && self.calm_ms.len() < self.wanted as usize;
         if std::mem::take(&mut self.disturbed) && more {
             watch.clock.wait_until(watch.clock.now() + PAUSE);
         }
@@ -95,9 +98,7 @@ impl Samples {
         if sample.is_disturbed() {
             self.disturbed = true;
             self.skip = self.skip.max(1);
-            // A launch that seems to have done nothing but wait had several threads waiting at once.
-            let ran = if sample.waited < sample.time { sample.time - sample.waited } else { sample.time };
-            self.disturbed_ms.push(ran.as_millis());
+            self.disturbed_ms.push(sample.time.as_millis());
         } else if self.skip > 0 {
             self.skip -= 1;
         } else {
@@ -139,19 +140,22 @@ mod tests {
             samples.add(Sample { time: Nanos(1_000_000) + waited, waited });
             launches += 1;
         }
-        // Warm-up, calm, disturbed, warm-up, calm, disturbed, .., until nine launches were enough.
-        assert_eq!((launches, samples.times().calm), (9, 2));
+        // Warm-up, calm, disturbed, warm-up, calm, disturbed, .., until nine launches are enough.
+        assert_eq!((launches, samples.times().calm), (9, 3));
         assert!((samples.times().time_ms - 1.001).abs() < 1e-9);
         assert_eq!(watch.clock.now(), Nanos(2 * PAUSE.0));
     }
 
     #[test]
-    fn without_a_calm_moment_the_disturbed_count_less_their_wait() {
+    fn without_a_calm_moment_the_disturbed_count_and_say_so() {
         let mut watch = Watch { clock: &mut VirtualClock::default(), waited: &mut || Nanos::ZERO };
-        let mut samples = Samples::new(2, 4);
+        let mut samples = Samples::new(2, 16);
+        let mut launches = 0;
         while samples.want_more(&mut watch) {
             samples.add(Sample { time: Nanos(5_000_000), waited: Nanos(4_000_000) });
+            launches += 1;
         }
-        assert_eq!(samples.times(), Times { time_ms: 1.0, min_ms: 1.0, max_ms: 1.0, calm: 0 });
+        assert_eq!(launches, HOPELESS);
+        assert_eq!(samples.times(), Times { time_ms: 5.0, min_ms: 5.0, max_ms: 5.0, calm: 0 });
     }
 }
