@@ -12,8 +12,10 @@ pub mod config;
 pub mod error;
 pub mod exits;
 pub mod file;
+pub mod import;
 pub mod lengths;
 pub mod numbers;
+pub mod statistics;
 pub mod streams;
 pub mod workload;
 
