@@ -5,12 +5,17 @@ use std::fmt::Write as _;
 
 use traces::statistics::{Sorted, Statistics};
 
+use crate::output::grouped;
+
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 480.0;
 const LEFT: f64 = 78.0;
-const RIGHT: f64 = 24.0;
-const TOP: f64 = 52.0;
+const RIGHT: f64 = 46.0;
+const TOP: f64 = 72.0;
 const BOTTOM: f64 = 66.0;
+
+/// Width of a legend's entry.
+const LEGEND: f64 = 240.0;
 
 /// Steps of a curve: finer than a pixel.
 const POINTS: u32 = 1000;
@@ -30,8 +35,9 @@ pub(crate) fn svg(title: &str, statistics: &Statistics) -> String {
          font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\" font-size=\"14\" fill=\"#222\">\n\
          <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n"
     );
+    let count = grouped(statistics.prompt.count() as u64);
     let centre = (LEFT + WIDTH - RIGHT) / 2.0;
-    text(&mut svg, centre, 28.0, "middle", &format!("{title}: lengths of {} requests", statistics.prompt.count()));
+    text(&mut svg, centre, 28.0, "middle", &format!("{title}: lengths of {count} requests"));
     grid(&mut svg, &axis);
     text(&mut svg, centre, HEIGHT - 18.0, "middle", "tokens (logarithmic)");
     let middle = (TOP + HEIGHT - BOTTOM) / 2.0;
@@ -42,10 +48,10 @@ pub(crate) fn svg(title: &str, statistics: &Statistics) -> String {
     for (index, ((name, numbers), (color, dash))) in curves.iter().zip(STYLES).enumerate() {
         let stroke = format!("fill=\"none\" stroke=\"{color}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"");
         let _ = writeln!(svg, "<path d=\"{}\" {stroke}/>", path(numbers, &axis));
-        // The upper left is free: a distribution begins at the bottom.
-        let y = TOP + 22.0 + 22.0 * index as f64;
-        let _ = writeln!(svg, "<path d=\"M{} {} h36\" {stroke}/>", LEFT + 14.0, y - 5.0);
-        text(&mut svg, LEFT + 60.0, y, "start", &format!("{name}, mean {:.1}", numbers.mean()));
+        // Above the plot, where no curve can hide it.
+        let x = LEFT + LEGEND * index as f64;
+        let _ = writeln!(svg, "<path d=\"M{x} {}h36\" {stroke}/>", TOP - 21.0);
+        text(&mut svg, x + 44.0, TOP - 16.0, "start", &format!("{name}, mean {:.1}", numbers.mean()));
     }
     svg + "</svg>\n"
 }
@@ -93,7 +99,7 @@ fn grid(svg: &mut String, axis: &Decades) {
     for decade in axis.first..=axis.last {
         let tokens = 10f64.powi(decade);
         let _ = writeln!(svg, "<path d=\"M{:.1} {TOP}V{bottom}\" stroke=\"#ddd\"/>", axis.x(tokens));
-        text(svg, axis.x(tokens), bottom + 20.0, "middle", &crate::output::grouped(tokens as u64));
+        text(svg, axis.x(tokens), bottom + 20.0, "middle", &grouped(tokens as u64));
         // Minor ticks at 2 to 9 times the decade show that the axis is logarithmic.
         for multiple in (2..10).filter(|_| decade < axis.last) {
             let _ =
