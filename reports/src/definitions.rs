@@ -59,6 +59,8 @@ definitions! {
         "Last output token - intended arrival.";
     NORMALIZED: "normalized latency", "s/token",
         "End-to-end latency / output tokens.";
+    SEND_DELAY: "send delay", "s",
+        "Handed to the scheduler - intended arrival: what a running step delays. Latencies count from the intended arrival.";
     MEAN_CORE_BATCH: "mean core batch", "rows",
         "Rows per core step (under continuous batching per forward step, which loops the core inside).";
     MEAN_CODA_BATCH: "mean coda batch", "rows",

@@ -1,5 +1,7 @@
 //! The sentences that a reader should remember.
 
+use engine::scheduler::Mode;
+
 use crate::format::{duration, number, percent, ratio};
 use crate::report::{Report, SchedulerReport};
 
@@ -28,10 +30,11 @@ fn online(run: &SchedulerReport) -> Option<String> {
     if let Some(capacity) = &run.capacity {
         let mut text =
             format!("{}: carries {} requests/s ({})", run.name, number(capacity.requests_per_s), capacity.slo);
-        if let Some(speedup) = capacity.speedup {
+        let compared = run.mode != Mode::ContinuousBatching;
+        if let Some(speedup) = capacity.speedup.filter(|_| compared) {
             text.push_str(&format!(", {}× full-depth continuous batching", ratio(speedup)));
         }
-        if let Some(share) = capacity.realised_share {
+        if let Some(share) = capacity.realised_share.filter(|_| compared) {
             text.push_str(&format!(", {}% of the bound S_e2e", percent(share)));
         }
         return Some(text + ".");
