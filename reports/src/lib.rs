@@ -15,6 +15,7 @@ mod stage_trace;
 mod summary;
 pub mod table;
 mod timeline;
+pub mod validation;
 mod write;
 
 pub use error::{ReportError, Result};
