@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::scenario::{ProfileChoice, Scenario};
+use crate::scenario::{ProfileChoice, Scenario, WeightsChoice};
 
 /// A scenario with the text that it came from.
 #[derive(Clone, Debug)]
@@ -71,6 +71,9 @@ impl Loaded {
             *file = look_up(file, beside);
         }
         if let ProfileChoice::File(file) = &mut scenario.profile {
+            *file = look_up(file, beside);
+        }
+        if let WeightsChoice::File(file) = &mut scenario.live.weights {
             *file = look_up(file, beside);
         }
         Ok(Self { scenario, path: path.into(), text })

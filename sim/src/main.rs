@@ -1,12 +1,14 @@
 //! `sim scenario.yaml`: what would depth-adaptive batching gain?
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use miette::{LabeledSpan, MietteDiagnostic, NamedSource, Report, miette};
-use reports::WriteOptions;
+use reports::validation::{validation_text, write_validation};
+use reports::{SchedulerReport, WriteOptions};
+use sim::live::{self, Device, Engine, LiveError};
 use sim::load::{LoadError, Loaded};
 use sim::output::{FileSink, Files};
 use sim::plan::{Plan, PlanError};
@@ -30,6 +32,9 @@ struct Arguments {
     /// Runs only the scheduler of this name.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Runs every scheduler for real, too, and compares.
+    #[arg(long, value_name = "DEVICE", conflicts_with = "steps")]
+    live: Option<Device>,
     /// Prints the first N steps of a single scheduler as CSV, and nothing else.
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
@@ -51,7 +56,8 @@ fn serve(arguments: &Arguments) -> Result<(), Report> {
     if arguments.quick {
         quick::shrink(&mut loaded.scenario);
     }
-    let mut plan = Plan::new(loaded.scenario.clone()).map_err(|error| show_plan_error(&error, &loaded))?;
+    let plan = if arguments.live.is_some() { Plan::for_live } else { Plan::new };
+    let mut plan = plan(loaded.scenario.clone()).map_err(|error| show_plan_error(&error, &loaded))?;
     if let Some(name) = &arguments.only {
         let names: Vec<_> = plan.schedulers.iter().map(|planned| planned.name.clone()).collect();
         plan.schedulers.retain(|planned| planned.name == *name);
@@ -63,24 +69,46 @@ fn serve(arguments: &Arguments) -> Result<(), Report> {
         return print_steps(&plan, steps);
     }
     let dir = arguments.out.clone().unwrap_or_else(|| PathBuf::from("reports/out").join(loaded.name()));
-    let report = simulate(&plan, &loaded.name(), &dir).map_err(|error| miette!("{error}"))?;
-    print(&format!("{report}\n"))
+    let text = match arguments.live {
+        None => simulate(&plan, &loaded.name(), &dir).map_err(|error| miette!("{error}"))?,
+        Some(device) => validate(&plan, device, &loaded.name(), &dir).map_err(|error| miette!("{error}"))?,
+    };
+    print(&format!("{text}\nwritten to {}\n", dir.display()))
+}
+
+/// Runs the plan on the model and live, writes both and returns the comparison to print.
+fn validate(plan: &Plan, device: Device, name: &str, dir: &Path) -> Result<String, LiveError> {
+    let engine = Engine::new(plan, device)?;
+    let mut files = Files::create(dir, &plan.scenario.output)?;
+    let live::Outcome { validation, schedulers } = live::validate(plan, &engine, name, &mut files)?;
+    files.finish()?;
+    write_validation(&validation, dir, plan.scenario.output.plots)?;
+    write_report(plan, name, dir, schedulers)?;
+    Ok(validation_text(&validation))
 }
 
 /// Runs the plan, writes everything and returns the summary to print.
-fn simulate(plan: &Plan, name: &str, dir: &std::path::Path) -> reports::Result<String> {
-    let settings = &plan.scenario.output;
-    let mut files = Files::create(dir, settings)?;
+fn simulate(plan: &Plan, name: &str, dir: &Path) -> reports::Result<String> {
+    let mut files = Files::create(dir, &plan.scenario.output)?;
     let requests = plan.workload.requests();
     let schedulers = compare::compare(plan, |planned| {
         run::run(plan, planned, &mut FileSink::new(&mut files, &planned.name, requests))
     })?;
     files.finish()?;
+    Ok(reports::summary_text(&write_report(plan, name, dir, schedulers)?))
+}
+
+fn write_report(
+    plan: &Plan,
+    name: &str,
+    dir: &Path,
+    schedulers: Vec<SchedulerReport>,
+) -> reports::Result<reports::Report> {
     let yaml = serde_yaml::to_string(&plan.scenario).expect("a scenario is YAML");
     let report = compare::report(plan, name, yaml, schedulers);
-    let options = WriteOptions { plots: settings.plots, png: settings.plots, html: settings.plots };
-    reports::write(&report, dir, options)?;
-    Ok(format!("{}\nwritten to {}", reports::summary_text(&report), dir.display()))
+    let plots = plan.scenario.output.plots;
+    reports::write(&report, dir, WriteOptions { plots, png: plots, html: plots })?;
+    Ok(report)
 }
 
 fn print_steps(plan: &Plan, count: u64) -> Result<(), Report> {

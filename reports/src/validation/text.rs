@@ -27,6 +27,7 @@ pub fn validation_text(validation: &Validation) -> String {
         validation.title, validation.profile, validation.device, validation.repeats, validation.exits
     );
     for scheduler in &validation.schedulers {
+        text.push('\n');
         one(scheduler, &mut text);
     }
     text
@@ -41,17 +42,16 @@ fn one(scheduler: &SchedulerValidation, text: &mut String) {
     let mut line = |name: &str, cells: [String; 4]| {
         let [a, b, c, d] = cells;
         // Writing to a string does not fail.
-        let _ = writeln!(text, "  {name:28} {a:>12} {b:>12} {c:>9} {d:>12}");
+        let _ = writeln!(text, "{name:30} {a:>12} {b:>12} {c:>9} {d:>12}");
     };
-    line(&format!("\n{}", scheduler.name), [const { String::new() }; 4]);
-    line("", ["predicted", "measured", "error", "live spread"].map(String::from));
+    line(&scheduler.name, ["predicted", "measured", "error", "live spread"].map(String::from));
     for MetricPair { name, predicted, measured, error, live_spread } in
         scheduler.metrics.iter().filter(|pair| SHOWN.contains(&pair.name.as_str()))
     {
-        line(name, [number(*predicted), number(*measured), percent(*error), percent(*live_spread)]);
+        line(&format!("  {name}"), [number(*predicted), number(*measured), percent(*error), percent(*live_spread)]);
     }
     for stage in &scheduler.stages {
-        let name = format!("{} step, ms", stage.stage.name());
+        let name = format!("  {} step, ms", stage.stage.name());
         let cells =
             [number(stage.predicted_mean_ms), number(stage.measured_mean_ms), percent(stage.error), String::new()];
         line(&name, cells);
