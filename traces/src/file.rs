@@ -114,6 +114,18 @@ impl Rows {
     }
 }
 
+/// Fails early where writing this file would fail late: a name of neither format, or a folder that is not there.
+pub fn check_output(path: &Path) -> Result<(), TracesError> {
+    Format::of(path)?;
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        Some(folder) => match std::fs::metadata(folder) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(TracesError::Io { path: folder.into(), source }),
+        },
+        None => Ok(()),
+    }
+}
+
 /// The names of a workload file's columns, known or not.
 pub fn columns(path: &Path) -> Result<Vec<String>, TracesError> {
     match Format::of(path)? {

@@ -76,7 +76,7 @@ fn bad_input_ends_with_2_and_writes_nothing() {
     check(&["import", "none.json", "w.csv"], "none.json: No such file");
     check(&["import", "a.json", "w.csv"], "alpaca holds texts: give the model's tokenizer.json with --tokenizer");
     check(&["import", "m.jsonl", "w.txt"], "w.txt: a workload file's name ends in .csv or .parquet");
-    check(&["import", "m.jsonl", "none/w.csv"], "none/w.csv: No such file");
+    check(&["import", "m.jsonl", "none/w.csv"], "none: No such file");
     check(&["import", "m.jsonl", "w.csv", "--format", "csv"], "a format is one of sharegpt, alpaca");
     check(&["import", "m.jsonl", "w.csv", "--threshold", "0.2"], "are for bundles, and this is mooncake");
     check(&["import", "m.jsonl", "w.csv", "--min-tokens", "1000"], "none of its 3 records was kept");

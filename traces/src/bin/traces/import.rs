@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use miette::{Report, miette};
+use traces::file::check_output;
 use traces::import::{self, DepthRule, Format, Imported, Options, Source, Tally, TokenCounter};
 use traces::numbers::{RequestCount, TokenCount};
 
@@ -50,6 +51,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Report> {
+    // Counting tokens takes minutes.
+    check_output(&arguments.output).map_err(show)?;
     let format = match arguments.format {
         Some(format) => format,
         None => import::detect(&arguments.input).map_err(show)?,
