@@ -132,11 +132,22 @@ impl Category {
                 continue;
             }
             // Marks keep the space above a bar, so its value goes inside.
-            let inside = !self.marks.is_empty() && frame.inner.bottom - top > 2.0 * TICK;
-            let (baseline, ink) = if inside { (top + 1.5 * TICK, fill.contrast()) } else { (top - 4.0, INK) };
+            let inside = !self.marks.is_empty() && frame.inner.bottom - top > 4.0 * TICK;
+            let (baseline, ink) =
+                if inside { (self.below_marks(top, frame), fill.contrast()) } else { (top - 4.0, INK) };
             canvas.text(Label::new(format(value), ((x0 + x1) / 2.0, baseline), TICK, ink, Anchor::Middle));
         }
         self.draw_marks(left, frame, canvas);
+    }
+
+    /// A baseline inside a bar that begins at `top`, below any mark that would cross the text.
+    fn below_marks(&self, top: f64, frame: &Frame) -> f64 {
+        let mut marks: Vec<f64> = self.marks.iter().map(|&(value, ..)| frame.y_of(value)).collect();
+        marks.sort_by(f64::total_cmp);
+        marks.into_iter().fold(top + 1.5 * TICK, |baseline, mark| {
+            let crosses = mark > baseline - 1.2 * TICK && mark < baseline + 0.5 * TICK;
+            if crosses { mark + 1.4 * TICK } else { baseline }
+        })
     }
 
     fn draw_marks(&self, left: f64, frame: &Frame, canvas: &mut Canvas) {

@@ -10,8 +10,8 @@ use crate::report::{Bounds, Capacity, Report, SchedulerReport};
 
 /// Styles beside those of the schedulers: these bars have colours by what they measure.
 const MEASURED: usize = 0;
+const TOKENS: usize = 5;
 const OTHER: usize = 6;
-const CAPACITY: usize = 2;
 const S_DEC: usize = 3;
 const S_E2E: usize = 1;
 
@@ -68,7 +68,7 @@ fn capacities(report: &Report) -> Option<Panel> {
         categories: names(report),
         groups: present([group(
             "capacity under the SLO",
-            CAPACITY,
+            MEASURED,
             capacity(|capacity| Some(capacity.requests_per_s)),
         )]),
         marks: vec![Mark { name: "S_e2e bound".into(), style: S_E2E, values: values(report, bound) }],
@@ -79,7 +79,7 @@ fn capacities(report: &Report) -> Option<Panel> {
 
 fn throughputs(report: &Report, title: &str) -> Panel {
     let groups = present([
-        group("whole run", MEASURED, values(report, |run| Some(run.metrics.throughput_tokens_per_s))),
+        group("whole run", TOKENS, values(report, |run| Some(run.metrics.throughput_tokens_per_s))),
         group("steady window", OTHER, values(report, |run| Some(run.metrics.steady?.throughput_tokens_per_s))),
     ]);
     let chart = Bars { categories: names(report), groups, marks: Vec::new(), format: number };

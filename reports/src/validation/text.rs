@@ -79,7 +79,7 @@ mod tests {
         let check = |value, text| assert_eq!(number(value), text);
         check(1234.5, "1234");
         check(12.345, "12.35");
-        check(0.012345, "0.01234");
+        check(0.012346, "0.01235");
         check(0.0, "0.000");
     }
 }
