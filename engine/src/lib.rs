@@ -8,6 +8,7 @@ pub mod batch;
 pub mod bounds;
 pub mod event_loop;
 pub mod executor;
+pub mod interval;
 pub mod kv;
 pub mod layout;
 pub mod metrics;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use traces::{ExitsConfig, WorkloadConfig};
 
 use crate::numbers::{Count, Share};
+use crate::sweep::Axes;
 
 /// The file's fields; see `docs/scenario.md` for each one's meaning and default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,12 +39,18 @@ pub struct Scenario {
     /// Decides every random number.
     #[serde(default)]
     pub seed: u64,
+    /// Runs with seeds `seed`, `seed + 1`, .., for intervals.
+    #[serde(default = "one")]
+    pub repeats: Count,
     /// Latency limits, for goodput and (online) for capacity.
     #[serde(default)]
     pub slo: Option<Slo>,
     /// What is computed besides the runs themselves, and what is written.
     #[serde(default)]
     pub output: OutputSettings,
+    /// Fields to vary, each over a list of values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Axes>,
 }
 
 /// A model by name, or any prelude-core-coda architecture.
@@ -235,6 +242,11 @@ impl Default for OutputSettings {
     fn default() -> Self {
         Self { requests: true, steps: true, timeline: true, plots: true, floor: true, capacity: true }
     }
+}
+
+/// No repeats.
+fn one() -> Count {
+    Count(1)
 }
 
 /// The paper's comparison.

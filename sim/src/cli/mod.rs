@@ -2,6 +2,7 @@
 
 mod show;
 mod simulate;
+mod sweep;
 
 use std::path::PathBuf;
 
@@ -16,11 +17,16 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    simulate: Option<simulate::Arguments>,
+    simulate: Option<simulate::SimulateArguments>,
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    /// Runs every point of the scenario's `sweep`, or goes on where it was stopped.
+    Sweep(sweep::SweepArguments),
+    /// Combines what `sim sweep --shard` left in one or more folders.
+    Merge(sweep::MergeArguments),
+}
 
 /// Which scenario, and what is changed in it; the same for every subcommand.
 #[derive(Args)]
@@ -30,7 +36,7 @@ struct Chosen {
     /// Sets a field of the scenario, as path.to.field=value; list entries by index.
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     overrides: Vec<String>,
-    /// At most 300 requests, and 30 s of arrivals.
+    /// At most 300 requests, 30 s of arrivals, and the ends of each swept list.
     #[arg(long)]
     quick: bool,
     /// Where to write; reports/out/<scenario> by default.
@@ -41,7 +47,8 @@ struct Chosen {
 /// Does what the arguments say; prints to stdout.
 pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
     match (arguments.command, arguments.simulate) {
-        (Some(command), _) => match command {},
+        (Some(Command::Sweep(arguments)), _) => sweep::serve(&arguments),
+        (Some(Command::Merge(arguments)), _) => sweep::merge(&arguments),
         (None, Some(simulate)) => simulate::serve(&simulate),
         (None, None) => unreachable!("clap asks for a scenario or a subcommand"),
     }
@@ -51,7 +58,7 @@ impl Chosen {
     fn load(&self) -> Result<Loaded, Report> {
         let mut loaded = Loaded::read(&self.scenario, &self.overrides).map_err(show::load_error)?;
         if self.quick {
-            sim::quick::shrink(&mut loaded.scenario);
+            loaded.shrink();
         }
         Ok(loaded)
     }

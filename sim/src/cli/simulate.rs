@@ -4,15 +4,16 @@ use std::path::Path;
 
 use clap::Args;
 use miette::{Report, miette};
-use reports::WriteOptions;
+use reports::{ReportError, WriteOptions};
+use sim::load::Loaded;
 use sim::output::{FileSink, Files};
 use sim::plan::Plan;
-use sim::{compare, run, steps};
+use sim::{compare, repeats, run, steps};
 
 use super::{Chosen, show};
 
 #[derive(Args)]
-pub(super) struct Arguments {
+pub(super) struct SimulateArguments {
     #[command(flatten)]
     chosen: Chosen,
     /// Runs only the scheduler of this name.
@@ -23,8 +24,14 @@ pub(super) struct Arguments {
     steps: Option<u64>,
 }
 
-pub(super) fn serve(arguments: &Arguments) -> Result<(), Report> {
+pub(super) fn serve(arguments: &SimulateArguments) -> Result<(), Report> {
     let loaded = arguments.chosen.load()?;
+    if loaded.scenario.sweep.is_some() {
+        if arguments.only.is_some() || arguments.steps.is_some() {
+            return Err(miette!("--only and --steps show a single run: add `--set sweep=null` to leave the sweep out"));
+        }
+        return super::sweep::run(&loaded, &arguments.chosen.out(&loaded), None);
+    }
     let mut plan = Plan::new(loaded.scenario.clone()).map_err(|error| show::plan_error(&error, &loaded))?;
     if let Some(name) = &arguments.only {
         let names: Vec<_> = plan.schedulers.iter().map(|planned| planned.name.clone()).collect();
@@ -37,24 +44,30 @@ pub(super) fn serve(arguments: &Arguments) -> Result<(), Report> {
         return print_steps(&plan, steps);
     }
     let dir = arguments.chosen.out(&loaded);
-    let report = simulate(&plan, &loaded.name(), &dir).map_err(|error| miette!("{error}"))?;
+    let report = simulate(&plan, &loaded, &dir)?;
     show::print(&format!("{report}\n"))
 }
 
 /// Runs the plan, writes everything and returns the summary to print.
-fn simulate(plan: &Plan, name: &str, dir: &Path) -> reports::Result<String> {
+fn simulate(plan: &Plan, loaded: &Loaded, dir: &Path) -> Result<String, Report> {
     let settings = &plan.scenario.output;
-    let mut files = Files::create(dir, settings)?;
+    let mut files = Files::create(dir, settings).map_err(write_error)?;
     let requests = plan.workload.requests();
     let schedulers = compare::compare(plan, |planned| {
         run::run(plan, planned, &mut FileSink::new(&mut files, &planned.name, requests))
-    })?;
-    files.finish()?;
+    })
+    .map_err(write_error)?;
+    files.finish().map_err(write_error)?;
+    let confidence = repeats::confidence(plan, &schedulers).map_err(|error| show::plan_error(&error, loaded))?;
     let yaml = serde_yaml::to_string(&plan.scenario).expect("a scenario is YAML");
-    let report = compare::report(plan, name, yaml, schedulers);
+    let report = reports::Report { confidence, ..compare::report(plan, &loaded.name(), yaml, schedulers) };
     let options = WriteOptions { plots: settings.plots, png: settings.plots, html: settings.plots };
-    reports::write(&report, dir, options)?;
+    reports::write(&report, dir, options).map_err(write_error)?;
     Ok(format!("{}\nwritten to {}", reports::summary_text(&report), dir.display()))
+}
+
+fn write_error(error: ReportError) -> Report {
+    miette!("{error}")
 }
 
 fn print_steps(plan: &Plan, count: u64) -> Result<(), Report> {
