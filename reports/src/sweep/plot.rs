@@ -47,6 +47,10 @@ impl Shown {
         [self.definition.name, self.statistic].join(" ").trim_end().to_owned()
     }
 
+    fn label(&self) -> String {
+        format!("{}, {}", self.title(), self.unit)
+    }
+
     fn value(&self, row: &SweepRow) -> Option<f64> {
         row.mean(self.figure).map(|value| self.factor * value)
     }
@@ -118,7 +122,7 @@ fn over_numbers(sweep: &Sweep, lines_of: &Lines, axis: usize, shown: &Shown) -> 
     });
     let series = series.filter(|series| !series.points.is_empty()).collect();
     let x = x_axis(&sweep.fields[axis], sweep.rows.iter().filter_map(at));
-    lines(shown.title(), x, Axis::linear(shown.unit).from_zero(), series)
+    lines(shown.title(), x, Axis::linear(shown.label()).from_zero(), series)
 }
 
 /// Powers of two, as batch sizes are, are spaced evenly.
@@ -146,7 +150,7 @@ fn over_names(sweep: &Sweep, lines_of: &Lines, shown: &Shown) -> Panel {
     let any = groups.iter().flat_map(|group| &group.values).any(Option::is_some);
     let names = if any { categories.iter().map(ToString::to_string).collect() } else { Vec::new() };
     let chart = Bars { categories: names, groups, marks: Vec::new(), format: number };
-    bars(shown.title(), &sweep.fields[0], Axis::linear(shown.unit), chart)
+    bars(shown.title(), &sweep.fields[0], Axis::linear(shown.label()), chart)
 }
 
 #[cfg(test)]

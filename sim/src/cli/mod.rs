@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    simulate: Option<simulate::SimulateArguments>,
+    simulate: simulate::SimulateArguments,
 }
 
 #[derive(Subcommand)]
@@ -46,11 +46,10 @@ struct Chosen {
 
 /// Does what the arguments say; prints to stdout.
 pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
-    match (arguments.command, arguments.simulate) {
-        (Some(Command::Sweep(arguments)), _) => sweep::serve(&arguments),
-        (Some(Command::Merge(arguments)), _) => sweep::merge(&arguments),
-        (None, Some(simulate)) => simulate::serve(&simulate),
-        (None, None) => unreachable!("clap asks for a scenario or a subcommand"),
+    match arguments.command {
+        None => simulate::serve(&arguments.simulate),
+        Some(Command::Sweep(arguments)) => sweep::serve(&arguments),
+        Some(Command::Merge(arguments)) => sweep::merge(&arguments),
     }
 }
 

@@ -15,7 +15,7 @@ use super::{Chosen, show};
 #[derive(Args)]
 pub(super) struct SimulateArguments {
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: Option<Chosen>,
     /// Runs only the scheduler of this name.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
@@ -25,12 +25,13 @@ pub(super) struct SimulateArguments {
 }
 
 pub(super) fn serve(arguments: &SimulateArguments) -> Result<(), Report> {
-    let loaded = arguments.chosen.load()?;
+    let chosen = arguments.chosen.as_ref().expect("clap asks for a scenario where there is no subcommand");
+    let loaded = chosen.load()?;
     if loaded.scenario.sweep.is_some() {
         if arguments.only.is_some() || arguments.steps.is_some() {
             return Err(miette!("--only and --steps show a single run: add `--set sweep=null` to leave the sweep out"));
         }
-        return super::sweep::run(&loaded, &arguments.chosen.out(&loaded), None);
+        return super::sweep::run(&loaded, &chosen.out(&loaded), None);
     }
     let mut plan = Plan::new(loaded.scenario.clone()).map_err(|error| show::plan_error(&error, &loaded))?;
     if let Some(name) = &arguments.only {
@@ -43,7 +44,7 @@ pub(super) fn serve(arguments: &SimulateArguments) -> Result<(), Report> {
     if let Some(steps) = arguments.steps {
         return print_steps(&plan, steps);
     }
-    let dir = arguments.chosen.out(&loaded);
+    let dir = chosen.out(&loaded);
     let report = simulate(&plan, &loaded, &dir)?;
     show::print(&format!("{report}\n"))
 }
