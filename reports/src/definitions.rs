@@ -36,7 +36,7 @@ definitions! {
     S_DEC: "S_dec", "×",
         "Bound on the speed-up of decode, by FLOPs: (F_0 + r_max F_r) / (F_0 + d F_r). F counts the linear layers outside the loop (F_0) and in one loop (F_r); d is the mean exit depth of decoded tokens.";
     S_E2E: "S_e2e", "×",
-        "Bound on the speed-up of the whole run: 1 / (a + (1 - a) / S_dec). a is prefill's share of device time in the full-depth continuous-batching run of the same requests.";
+        "Bound on the speed-up of the whole run: 1 / (a + (1 - a) / S_dec). a is prefill's share of device time in the full-depth continuous-batching run of the same requests in the same overlap mode.";
     REALISED_SHARE: "realised share", "%",
         "Speed-up / S_e2e.";
     FLOOR_SPEEDUP: "speed-up at the floor", "×",
@@ -59,6 +59,8 @@ definitions! {
         "Last output token - intended arrival.";
     NORMALIZED: "normalized latency", "s/token",
         "End-to-end latency / output tokens.";
+    SEND_DELAY: "send delay", "s",
+        "Handed to the scheduler - intended arrival: what a running step delays. Latencies count from the intended arrival.";
     MEAN_CORE_BATCH: "mean core batch", "rows",
         "Rows per core step (under continuous batching per forward step, which loops the core inside).";
     MEAN_CODA_BATCH: "mean coda batch", "rows",

@@ -1,6 +1,8 @@
 //! The sentences that a reader should remember.
 
-use crate::format::{number, percent, ratio};
+use engine::scheduler::Mode;
+
+use crate::format::{duration, number, percent, ratio};
 use crate::measures::Measures;
 use crate::report::{Report, SchedulerReport};
 
@@ -39,10 +41,11 @@ fn online(run: &SchedulerReport) -> Option<String> {
     if let Some(capacity) = &run.capacity {
         let mut text =
             format!("{}: carries {} requests/s ({})", run.name, number(capacity.requests_per_s), capacity.slo);
-        if let Some(speedup) = capacity.speedup {
+        let compared = run.mode != Mode::ContinuousBatching;
+        if let Some(speedup) = capacity.speedup.filter(|_| compared) {
             text.push_str(&format!(", {}× full-depth continuous batching", ratio(speedup)));
         }
-        if let Some(share) = capacity.realised_share {
+        if let Some(share) = capacity.realised_share.filter(|_| compared) {
             text.push_str(&format!(", {}% of the bound S_e2e", percent(share)));
         }
         return Some(text + ".");
@@ -58,11 +61,11 @@ fn online(run: &SchedulerReport) -> Option<String> {
         )
     } else {
         format!(
-            "{}: keeps up with {} requests/s; TTFT {} s and TPOT {} ms at p99.",
+            "{}: keeps up with {} requests/s; TTFT {} and TPOT {} at p99.",
             run.name,
             number(rate),
-            number(run.metrics.ttft.p99),
-            number(1e3 * run.metrics.tpot.p99),
+            duration(run.metrics.ttft.p99),
+            duration(run.metrics.tpot.p99),
         )
     })
 }

@@ -18,6 +18,7 @@ mod summary;
 mod sweep;
 pub mod table;
 mod timeline;
+pub mod validation;
 mod write;
 
 pub use confidence::Confidence;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use engine::architecture::Architecture;
-use engine::bounds;
 use engine::metrics::{Recorder, RunMetrics};
 use engine::scheduler::Mode;
 use reports::{Bounds, Floor, Report, SchedulerReport};
@@ -28,23 +27,24 @@ pub fn compare<E>(
         }
         let capacities =
             if plan.online() && plan.scenario.output.capacity { capacity::all(plan) } else { BTreeMap::new() };
-        let bounds = if plan.online() { Vec::new() } else { against_baseline(plan, &metrics(&recorders)) };
+        let bounds = if plan.online() { Vec::new() } else { bounds(plan, &metrics(&recorders)) };
         let floor = floor.map(|floor| floor.join().expect("a run does not panic")).unwrap_or_default();
         let reports =
             plan.schedulers.iter().zip(recorders).enumerate().map(|(index, (planned, recorder))| SchedulerReport {
                 bounds: bounds.get(index).copied(),
                 floor: floor.get(index).copied(),
                 capacity: capacities.get(&planned.name).cloned(),
-                ..SchedulerReport::new(
-                    planned.name.clone(),
-                    planned.config.mode,
-                    recorder.metrics(),
-                    recorder.latencies().clone(),
-                    planned.config.kv.blocks.into(),
-                )
+                ..scheduler_report(planned, &recorder)
             });
         Ok(reports.collect())
     })
+}
+
+/// A run's report, without anything to compare it with.
+pub fn scheduler_report(planned: &Planned, recorder: &Recorder) -> SchedulerReport {
+    let kv_blocks = planned.config.kv.blocks.into();
+    let latencies = recorder.latencies().clone();
+    SchedulerReport::new(planned.name.clone(), planned.config.mode, recorder.metrics(), latencies, kv_blocks)
 }
 
 /// The report of a comparison.
@@ -64,8 +64,8 @@ fn metrics(recorders: &[Recorder]) -> Vec<RunMetrics> {
     recorders.iter().map(Recorder::metrics).collect()
 }
 
-/// Each scheduler against full-depth continuous batching, which is run if it is not among them.
-fn against_baseline(plan: &Plan, metrics: &[RunMetrics]) -> Vec<Bounds> {
+/// Each scheduler's run against full-depth continuous batching, which is run on the modelled device if it is not among them.
+pub fn bounds(plan: &Plan, metrics: &[RunMetrics]) -> Vec<Bounds> {
     let found = plan.schedulers.iter().position(|planned| planned.config.mode == Mode::ContinuousBatching);
     let baseline = match found {
         Some(index) => metrics[index].clone(),
@@ -105,8 +105,8 @@ impl Speed {
         let steady = self.steady_tokens_per_s.zip(baseline.steady_tokens_per_s);
         // A run without decoded tokens has no exits to gain from.
         let depth = if self.mean_exit_depth > 0.0 { self.mean_exit_depth } else { f64::from(model.r_max.0) };
-        let s_dec = bounds::s_dec(model, depth);
-        let s_e2e = bounds::s_e2e(s_dec, baseline.prefill_share);
+        let s_dec = engine::bounds::s_dec(model, depth);
+        let s_e2e = engine::bounds::s_e2e(s_dec, baseline.prefill_share);
         Bounds {
             baseline: false,
             speedup,
@@ -125,7 +125,7 @@ fn at_floor(plan: &Plan) -> Vec<Floor> {
         recorder.metrics()
     });
     let runs: Vec<_> = runs.collect();
-    let floors = against_baseline(plan, &runs).into_iter().zip(&runs).map(|(bounds, run)| Floor {
+    let floors = bounds(plan, &runs).into_iter().zip(&runs).map(|(bounds, run)| Floor {
         throughput_tokens_per_s: run.throughput_tokens_per_s,
         speedup: bounds.speedup,
         realised_share: bounds.realised_share,

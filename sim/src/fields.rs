@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::scenario::{ProfileChoice, Scenario};
+use crate::scenario::{ProfileChoice, Scenario, WeightsChoice};
 
 /// The tree, and what is done to every scenario that is read from it.
 #[derive(Clone, Debug)]
@@ -75,6 +75,9 @@ impl Fields {
             look_up(file);
         }
         if let ProfileChoice::File(file) = &mut scenario.profile {
+            look_up(file);
+        }
+        if let WeightsChoice::File(file) = &mut scenario.live.weights {
             look_up(file);
         }
         if self.quick {

@@ -4,6 +4,7 @@ pub mod capacity;
 pub mod compare;
 pub mod facts;
 pub mod fields;
+pub mod live;
 pub mod load;
 pub mod locate;
 pub mod modelled;

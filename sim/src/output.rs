@@ -1,7 +1,7 @@
 //! Where a run's steps and requests go: files that are written as the run goes, and a progress bar.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engine::event_loop::Step;
 use engine::metrics::RequestRecord;
@@ -15,6 +15,7 @@ use crate::scenario::OutputSettings;
 
 /// The data files of one scenario, shared by its schedulers; under temporary names until [`Files::finish`].
 pub struct Files {
+    dir: PathBuf,
     requests: Option<RequestsWriter>,
     steps: Option<StepsWriter>,
     timeline: Option<TimelineWriter>,
@@ -27,6 +28,7 @@ impl Files {
     /// A file cannot be made.
     pub fn create(dir: &Path, settings: &OutputSettings) -> Result<Self, ReportError> {
         Ok(Self {
+            dir: dir.into(),
             requests: settings.requests.then(|| RequestsWriter::create(&dir.join("requests.parquet"))).transpose()?,
             steps: settings.steps.then(|| StepsWriter::create(&dir.join("steps.parquet"))).transpose()?,
             timeline: settings
@@ -34,6 +36,11 @@ impl Files {
                 .then(|| TimelineWriter::create(&dir.join("trace.json"), TIMELINE_STEPS))
                 .transpose()?,
         })
+    }
+
+    /// The folder that they are in.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Completes the files under their names.

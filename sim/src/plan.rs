@@ -6,7 +6,7 @@ use engine::metrics::Slo;
 use engine::profile::{Device, Profile};
 use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig};
 use engine::units::Depth;
-use traces::{AllowedExits, ArrivalsConfig, Exits, TracesError, Workload};
+use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload};
 
 use crate::numbers::{Count, Share};
 use crate::scenario::{Entry, FinishSettings, ModeName, ProfileChoice, Scenario};
@@ -52,7 +52,20 @@ impl Plan {
     ///
     /// # Errors
     /// The first field that cannot be used.
-    pub fn new(mut scenario: Scenario) -> Result<Self, PlanError> {
+    pub fn new(scenario: Scenario) -> Result<Self, PlanError> {
+        if let ExitsConfig::Gate(_) = scenario.exits {
+            let reason =
+                "a gate decides by the model's own numbers: run with --live, or replay exits that were recorded live";
+            return Err(fault("exits", reason));
+        }
+        Self::for_live(scenario)
+    }
+
+    /// The same for a live run, in which the model's gate may decide.
+    ///
+    /// # Errors
+    /// The first field that cannot be used.
+    pub fn for_live(mut scenario: Scenario) -> Result<Self, PlanError> {
         let model = scenario.model.architecture();
         if model.r_max < model.r_min || model.r_min.0 == 0 {
             return Err(fault(

@@ -27,13 +27,21 @@ pub(super) fn draw(panel: &Panel, series: &[Series], joined: bool, outer: Area, 
         let path = thinned(points.map(|&point| frame.at(point)), joined);
         let color = color(series.style);
         if joined && path.len() > 1 {
-            canvas.line(path.clone(), Stroke::series(series.style));
+            canvas.line(path.clone(), stroke(&path, series.style, frame.inner.width()));
         }
         let every = joined && path.len() > FEW_POINTS;
         for point in if every { spread(&path, series.style) } else { path } {
             canvas.marker(marker(series.style), point, color);
         }
     }
+}
+
+/// A line that winds through the panel many times over is drawn without dashes: nobody could follow them, and each is an
+/// element of the SVG.
+fn stroke(path: &[Point], style: usize, panel_width: f64) -> Stroke {
+    let length: f64 = path.windows(2).map(|pair| (pair[1].0 - pair[0].0).hypot(pair[1].1 - pair[0].1)).sum();
+    let stroke = Stroke::series(style);
+    if length > 15.0 * panel_width { Stroke::solid(stroke.color, 1.2) } else { stroke }
 }
 
 pub(super) fn draw_references(references: &[Reference], frame: &Frame, canvas: &mut Canvas) {
@@ -78,11 +86,13 @@ fn thinned(points: impl Iterator<Item = Point>, joined: bool) -> Vec<Point> {
     let mut column: Vec<Point> = Vec::new();
     let column_of = |point: &Point| (2.0 * point.0).round();
     let flush = |column: &mut Vec<Point>, path: &mut Vec<Point>| {
-        let by_height = |a: &&Point, b: &&Point| a.1.total_cmp(&b.1);
-        if let (Some(&low), Some(&high)) = (column.iter().min_by(by_height), column.iter().max_by(by_height)) {
-            let (first, last) = (column[0], column[column.len() - 1]);
-            path.extend([first, low, high, last]);
-        }
+        let by_height = |&a: &usize, &b: &usize| column[a].1.total_cmp(&column[b].1);
+        let extremes = [(0..column.len()).min_by(by_height), (0..column.len()).max_by(by_height)];
+        let mut kept: Vec<usize> = extremes.into_iter().flatten().chain([0, column.len().saturating_sub(1)]).collect();
+        // In the order of the line, or it would double back on itself.
+        kept.sort_unstable();
+        kept.dedup();
+        path.extend(kept.into_iter().filter_map(|index| column.get(index)));
         column.clear();
     };
     for point in points {

@@ -111,7 +111,7 @@ impl<'de> Visitor<'de> for AxesVisitor {
             if axes.iter().any(|axis| axis.field == field) {
                 return Err(A::Error::custom(format!("`{field}` is swept twice")));
             }
-            if matches!(field.split('.').next(), Some("sweep" | "output")) {
+            if matches!(field.split('.').next(), Some("sweep" | "output" | "live")) {
                 return Err(A::Error::custom(format!("`{field}` changes no result and cannot be swept")));
             }
             axes.push(Axis { field, values });

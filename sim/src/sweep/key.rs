@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::plan::Plan;
-use crate::scenario::{OutputSettings, Scenario};
+use crate::scenario::{LiveSettings, OutputSettings, Scenario};
 
 /// Changes when journals of older programs must not be read.
 const FORMAT: u32 = 1;
@@ -16,7 +16,12 @@ pub(super) struct Contents(Mutex<BTreeMap<PathBuf, String>>);
 
 /// A hash of the resolved scenario, its profile and the content of its files; not of where those lie, nor of the revision.
 pub(super) fn key(plan: &Plan, contents: &Contents) -> String {
-    let mut scenario = Scenario { output: OutputSettings::default(), sweep: None, ..plan.scenario.clone() };
+    let mut scenario = Scenario {
+        output: OutputSettings::default(),
+        live: LiveSettings::default(),
+        sweep: None,
+        ..plan.scenario.clone()
+    };
     if let Some(file) = &mut scenario.workload.file {
         *file = contents.hash(file).into();
     }
