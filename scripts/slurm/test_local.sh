@@ -114,6 +114,8 @@ if "$sim" merge "$dir/scenario.yaml" --out "$dir/array" 2>"$dir/merge.log"; then
 fi
 grep -q "points have not been run" "$dir/merge.log"
 if scontrol requeue "${job}_0" 2>/dev/null; then
+    # A requeued task would wait for two minutes.
+    scontrol update "JobId=${job}_0" StartTime=now || true
     echo "requeued task 0"
 else
     # A task that ended is forgotten soon; submitting the same shards again is as good.
