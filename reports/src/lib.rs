@@ -2,29 +2,35 @@
 
 pub mod chart;
 mod composition;
+mod confidence;
 pub mod definitions;
 mod error;
 mod file;
 mod format;
 mod headline;
 mod html;
+mod measures;
 mod parquet;
 mod plots;
 mod report;
 mod stage_trace;
 mod summary;
+mod sweep;
 pub mod table;
 mod timeline;
 pub mod validation;
 mod write;
 
+pub use confidence::Confidence;
 pub use error::{ReportError, Result};
 pub use headline::headline;
+pub use measures::{Measure, Measures};
 pub use parquet::{ROW_GROUP_ROWS, RequestsWriter, StepsWriter};
 pub use plots::{Plot, plots};
 pub use report::{Bounds, Capacity, Floor, Report, SchedulerReport};
 pub use stage_trace::{StageTrace, detail};
 pub use summary::summary_json;
+pub use sweep::{Scalar, Sweep, SweepRow, sweep_text, write_sweep};
 pub use table::summary_text;
 pub use timeline::{TIMELINE_STEPS, TimelineWriter};
 pub use write::{WriteOptions, write};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use engine::architecture::Architecture;
 use engine::metrics::{Recorder, RunMetrics};
 use engine::scheduler::Mode;
 use reports::{Bounds, Floor, Report, SchedulerReport};
@@ -55,6 +56,7 @@ pub fn report(plan: &Plan, title: &str, scenario_yaml: String, schedulers: Vec<S
         scenario_yaml,
         online: plan.online(),
         schedulers,
+        confidence: None,
     }
 }
 
@@ -72,23 +74,48 @@ pub fn bounds(plan: &Plan, metrics: &[RunMetrics]) -> Vec<Bounds> {
             recorder.metrics()
         }
     };
-    let against = |(index, run): (usize, &RunMetrics)| {
-        let speedup = run.throughput_tokens_per_s / baseline.throughput_tokens_per_s;
-        let steady = run.steady.zip(baseline.steady);
+    let baseline = Speed::of(&baseline);
+    let against =
+        |(index, run)| Bounds { baseline: found == Some(index), ..Speed::of(run).against(&baseline, &plan.model) };
+    metrics.iter().enumerate().map(against).collect()
+}
+
+/// What a comparison with full depth reads of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Speed {
+    throughput_tokens_per_s: f64,
+    steady_tokens_per_s: Option<f64>,
+    mean_exit_depth: f64,
+    prefill_share: f64,
+}
+
+impl Speed {
+    pub(crate) fn of(run: &RunMetrics) -> Self {
+        Self {
+            throughput_tokens_per_s: run.throughput_tokens_per_s,
+            steady_tokens_per_s: run.steady.map(|window| window.throughput_tokens_per_s),
+            mean_exit_depth: run.mean_exit_depth,
+            prefill_share: run.prefill_share,
+        }
+    }
+
+    /// Against the full-depth continuous-batching run of the same requests.
+    pub(crate) fn against(&self, baseline: &Self, model: &Architecture) -> Bounds {
+        let speedup = self.throughput_tokens_per_s / baseline.throughput_tokens_per_s;
+        let steady = self.steady_tokens_per_s.zip(baseline.steady_tokens_per_s);
         // A run without decoded tokens has no exits to gain from.
-        let depth = if run.mean_exit_depth > 0.0 { run.mean_exit_depth } else { f64::from(plan.model.r_max.0) };
-        let s_dec = engine::bounds::s_dec(&plan.model, depth);
+        let depth = if self.mean_exit_depth > 0.0 { self.mean_exit_depth } else { f64::from(model.r_max.0) };
+        let s_dec = engine::bounds::s_dec(model, depth);
         let s_e2e = engine::bounds::s_e2e(s_dec, baseline.prefill_share);
         Bounds {
-            baseline: found == Some(index),
+            baseline: false,
             speedup,
-            steady_speedup: steady.map(|(run, base)| run.throughput_tokens_per_s / base.throughput_tokens_per_s),
+            steady_speedup: steady.map(|(run, base)| run / base),
             s_dec,
             s_e2e,
             realised_share: speedup / s_e2e,
         }
-    };
-    metrics.iter().enumerate().map(against).collect()
+    }
 }
 
 /// The same comparison where only physics costs time.

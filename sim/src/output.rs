@@ -66,7 +66,8 @@ pub struct FileSink<'a> {
 impl<'a> FileSink<'a> {
     /// For the scheduler called `scheduler`, with a bar over `requests` requests.
     pub fn new(files: &'a mut Files, scheduler: &str, requests: u32) -> Self {
-        Self { files, scheduler: scheduler.into(), bar: bar(scheduler, requests), warned: false }
+        let bar = bar(scheduler, requests.into(), "requests");
+        Self { files, scheduler: scheduler.into(), bar, warned: false }
     }
 }
 
@@ -107,14 +108,14 @@ impl Drop for FileSink<'_> {
     }
 }
 
-/// A bar on stderr, if someone watches.
-fn bar(name: &str, length: u32) -> ProgressBar {
+/// A bar over `length` of something on stderr, if someone watches.
+pub(crate) fn bar(name: &str, length: u64, unit: &str) -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr_with_hz(10)
     } else {
         ProgressDrawTarget::hidden()
     };
-    let style =
-        ProgressStyle::with_template("{msg:24} {wide_bar} {pos}/{len} requests {eta}").expect("a valid template");
-    ProgressBar::with_draw_target(Some(length.into()), target).with_message(name.to_owned()).with_style(style)
+    let template = format!("{{msg:24}} {{wide_bar}} {{pos}}/{{len}} {unit} {{eta}}");
+    let style = ProgressStyle::with_template(&template).expect("a valid template");
+    ProgressBar::with_draw_target(Some(length), target).with_message(name.to_owned()).with_style(style)
 }

@@ -83,6 +83,22 @@ impl Plan {
         Ok(Self { scenario, model, profile, workload, schedulers })
     }
 
+    /// The same schedulers on the requests and exits of another seed.
+    ///
+    /// # Errors
+    /// That seed gives no requests.
+    pub fn with_seed(&self, seed: u64) -> Result<Self, PlanError> {
+        let mut plan = Self::new(Scenario { seed, ..self.scenario.clone() })?;
+        // Some may have been left out.
+        plan.schedulers.retain(|planned| self.schedulers.iter().any(|kept| kept.name == planned.name));
+        Ok(plan)
+    }
+
+    /// The seeds of the scenario's repeats, its own first.
+    pub fn seeds(&self) -> Vec<u64> {
+        (0..self.scenario.repeats.0).map(|repeat| self.scenario.seed.wrapping_add(repeat.into())).collect()
+    }
+
     /// Requests arrive over time.
     pub fn online(&self) -> bool {
         !matches!(self.scenario.workload.arrivals, ArrivalsConfig::Offline)

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use traces::{ExitsConfig, WorkloadConfig};
 
 use crate::numbers::{Count, Share};
+use crate::sweep::Axes;
 
 /// The file's fields; see `docs/scenario.md` for each one's meaning and default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +40,9 @@ pub struct Scenario {
     /// Decides every random number.
     #[serde(default)]
     pub seed: u64,
+    /// Runs with seeds `seed`, `seed + 1`, .., for intervals.
+    #[serde(default = "one")]
+    pub repeats: Count,
     /// Latency limits, for goodput and (online) for capacity.
     #[serde(default)]
     pub slo: Option<Slo>,
@@ -48,6 +52,9 @@ pub struct Scenario {
     /// The real model of `--live` runs.
     #[serde(default)]
     pub live: LiveSettings,
+    /// Fields to vary, each over a list of values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Axes>,
 }
 
 /// A model by name, or any prelude-core-coda architecture.
@@ -277,6 +284,11 @@ impl Default for LiveSettings {
             repeats: Count(3),
         }
     }
+}
+
+/// No repeats.
+fn one() -> Count {
+    Count(1)
 }
 
 /// The paper's comparison.

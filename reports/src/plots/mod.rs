@@ -122,6 +122,7 @@ mod tests {
             scenario_yaml: String::new(),
             online: rate_per_s.is_some(),
             schedulers: schedulers.collect(),
+            confidence: None,
         }
     }
 }

@@ -18,6 +18,7 @@ pub(super) fn overview(report: &Report) -> Table {
                 definition: None,
                 rows: rows.into_iter().flatten().collect(),
             })
+            .chain(super::confidence::sections(report))
             .collect(),
     }
 }
