@@ -5,6 +5,8 @@
 //! stream the weights as its floor.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
@@ -112,7 +114,7 @@ pub struct HostCost {
 }
 
 /// Batch sizes for which graphs were captured; a batch is padded to the next one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Buckets {
     /// No padding.
@@ -121,7 +123,15 @@ pub enum Buckets {
     /// 1, 2, 4, 8, ..
     PowersOfTwo,
     /// An ascending list; larger batches are padded to a multiple of its last entry.
-    List(Vec<u32>),
+    List(BucketSizes),
+}
+
+/// Rising batch sizes, at most [`BucketSizes::MAX`] of them, in place: whoever knows a device can be copied.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u32>", into = "Vec<u32>")]
+pub struct BucketSizes {
+    sizes: [u32; Self::MAX],
+    count: usize,
 }
 
 /// Bandwidths for moving KV.
@@ -210,6 +220,44 @@ impl PrefillCost {
     /// Milliseconds for `tokens` prompt tokens with `pairs` (token, KV entry) pairs.
     pub fn time_ms(&self, tokens: u32, pairs: u64) -> f64 {
         self.delta_ms + self.floor_ms.max(self.gamma_us * f64::from(tokens) / 1e3) + self.alpha_ns * pairs as f64 / 1e6
+    }
+}
+
+impl BucketSizes {
+    /// More graphs than a device has memory for.
+    pub const MAX: usize = 96;
+}
+
+impl Deref for BucketSizes {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        &self.sizes[..self.count]
+    }
+}
+
+impl TryFrom<Vec<u32>> for BucketSizes {
+    type Error = String;
+
+    fn try_from(list: Vec<u32>) -> Result<Self, String> {
+        if list.is_empty() || list[0] == 0 || list.len() > Self::MAX || !list.is_sorted_by(|a, b| a < b) {
+            return Err(format!("must be a rising list of at most {} batch sizes from 1, got {list:?}", Self::MAX));
+        }
+        let mut sizes = [0; Self::MAX];
+        sizes[..list.len()].copy_from_slice(&list);
+        Ok(Self { sizes, count: list.len() })
+    }
+}
+
+impl From<BucketSizes> for Vec<u32> {
+    fn from(sizes: BucketSizes) -> Self {
+        sizes.to_vec()
+    }
+}
+
+impl fmt::Debug for BucketSizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.deref().fmt(f)
     }
 }
 
@@ -361,12 +409,6 @@ impl Profile {
                 reason: format!("must be greater than zero, got {value}"),
             });
         }
-        if let Buckets::List(sizes) = &self.buckets
-            && (sizes.is_empty() || sizes[0] == 0 || !sizes.is_sorted_by(|a, b| a < b))
-        {
-            let reason = format!("must be a rising list of batch sizes from 1, got {sizes:?}");
-            return Err(ProfileError { field: "buckets".into(), reason });
-        }
         if self.core.time_ms(1, 1) <= 0.0 {
             return Err(ProfileError { field: "core".into(), reason: "a core step must take some time".into() });
         }
@@ -412,7 +454,7 @@ mod tests {
 
     #[test]
     fn batches_are_padded_to_the_next_bucket() {
-        let list = Buckets::List(vec![1, 8, 24]);
+        let list = Buckets::List(vec![1, 8, 24].try_into().unwrap());
         assert_eq!([1, 2, 8, 9, 25, 49].map(|rows| list.pad(rows)), [1, 8, 8, 24, 48, 72]);
         assert_eq!([1, 3, 64, 65].map(|rows| Buckets::PowersOfTwo.pad(rows)), [1, 4, 64, 128]);
     }

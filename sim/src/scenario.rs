@@ -168,8 +168,10 @@ pub enum ModeName {
     ContinuousBatching,
     /// Exits shrink the core batch.
     NoRefill,
-    /// Successors of exited tokens refill it.
+    /// Successors of exited tokens refill it, once at least K have gathered.
     Refill,
+    /// The same, as soon as waiting for more exits would cost more than it saves.
+    AdaptiveRefill,
 }
 
 /// What is computed and written besides `summary.json` and the resolved scenario.
