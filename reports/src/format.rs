@@ -26,6 +26,12 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }
 
+/// Factor and unit prefix in which to show durations, given their medians in seconds: one for all, so that they compare at a
+/// glance.
+pub(crate) fn scale(mut medians: impl Iterator<Item = f64>) -> (f64, &'static str) {
+    if medians.any(|median| median >= 1.0) { (1.0, "") } else { (1e3, "m") }
+}
+
 /// Parts thousands of a plain decimal number.
 pub(crate) fn grouped(number: &str) -> String {
     let digits_end = number.find('.').unwrap_or(number.len());

@@ -1,5 +1,6 @@
-//! Writes two sample reports, offline and online: `cargo run -p reports --example sample_report -- FOLDER`.
+//! Writes two sample reports, offline and online, and a gallery of charts: `cargo run -p reports --example sample_report -- FOLDER`.
 
+mod charts;
 mod run;
 
 use std::error::Error;
@@ -20,6 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         for path in write(&report, &folder, WriteOptions::default())? {
             println!("{}", path.display());
         }
+    }
+    for path in charts::gallery().write(&folder, "gallery", true)? {
+        println!("{}", path.display());
     }
     Ok(())
 }

@@ -1,30 +1,37 @@
 //! Axes: from values to pixels, and the ticks that people read them by.
 
+use crate::format::grouped;
+
 /// An axis, as asked for.
 #[derive(Clone, Debug)]
 pub struct Axis {
     pub(super) label: String,
-    pub(super) log: bool,
-    pub(super) zero: bool,
-    pub(super) limits: Option<(f64, f64)>,
+    kind: Kind,
+    zero: bool,
+    limits: Option<(f64, f64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Linear,
+    Log,
+    Log2,
 }
 
 impl Axis {
     /// A linear axis; the label tells the unit, as in `time, s`.
     pub fn linear(label: impl Into<String>) -> Self {
-        Self { label: label.into(), log: false, zero: false, limits: None }
+        Self { label: label.into(), kind: Kind::Linear, zero: false, limits: None }
     }
 
     /// A logarithmic axis.
     pub fn log(label: impl Into<String>) -> Self {
-        Self { log: true, ..Self::linear(label) }
+        Self { kind: Kind::Log, ..Self::linear(label) }
     }
 
-    /// A logarithmic axis if the values span more than a factor of 20, else a linear one from zero.
-    pub fn log_if_wide(label: impl Into<String>, values: impl Iterator<Item = f64>) -> Self {
-        let positive = values.filter(|&value| value > 0.0 && value.is_finite());
-        let (low, high) = positive.fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
-        if high > 20.0 * low { Self::log(label) } else { Self::linear(label).from_zero() }
+    /// A logarithmic axis with ticks at powers of two, for batch sizes and the like.
+    pub fn log2(label: impl Into<String>) -> Self {
+        Self { kind: Kind::Log2, ..Self::linear(label) }
     }
 
     /// Shows zero, too (linear axes only).
@@ -43,18 +50,25 @@ impl Axis {
 
     /// Whether the axis can show a value.
     pub(super) fn takes(&self, value: f64) -> bool {
-        value.is_finite() && (!self.log || value > 0.0)
+        value.is_finite() && (self.kind == Kind::Linear || value > 0.0)
     }
 
-    /// Settles the range and the ticks for `values` on `pixels` pixels.
-    pub(super) fn scale(&self, values: impl Iterator<Item = f64>, pixels: f64) -> Scale {
+    /// Settles the range and the ticks, about `wanted` of them, for `values`.
+    pub(super) fn scale(&self, values: impl Iterator<Item = f64>, wanted: f64) -> Scale {
         let shown = values.filter(|&value| self.takes(value));
         let (mut low, mut high) = shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
+        let linear = self.kind == Kind::Linear;
         if low > high {
-            (low, high) = if self.log { (1.0, 10.0) } else { (0.0, 1.0) };
+            (low, high) = if linear { (0.0, 1.0) } else { (1.0, 10.0) };
         }
-        let wanted = (pixels / 70.0).clamp(2.0, 8.0);
-        let scale = if self.log { log_scale(low, high) } else { self.linear_scale(low, high, wanted) };
+        if let Some(limits) = self.limits {
+            (low, high) = limits;
+        }
+        let scale = match self.kind {
+            Kind::Linear => self.linear_scale(low, high, wanted),
+            Kind::Log => log_scale(low, high, wanted),
+            Kind::Log2 => log2_scale(low, high),
+        };
         match self.limits {
             Some((low, high)) => scale.within(low, high),
             None => scale,
@@ -62,9 +76,6 @@ impl Axis {
     }
 
     fn linear_scale(&self, mut low: f64, mut high: f64, wanted: f64) -> Scale {
-        if let Some(limits) = self.limits {
-            (low, high) = limits;
-        }
         if self.zero {
             (low, high) = (low.min(0.0), high.max(0.0));
         }
@@ -78,7 +89,8 @@ impl Axis {
         let high = if high == 0.0 { 0.0 } else { snap(high, air, step) };
         let (first, last) = ((low / step - 1e-9).ceil() as i64, (high / step + 1e-9).floor() as i64);
         let decimals = (-step.log10().floor()).max(0.0) as usize;
-        let ticks = (first..=last).map(|n| n as f64 * step).map(|at| (at, grouped(&format!("{at:.decimals$}"))));
+        let label = |at: f64| grouped(&format!("{at:.decimals$}")).replace('-', "−");
+        let ticks = (first..=last).map(|n| n as f64 * step).map(|at| (at, label(at)));
         Scale { log: false, low, high, ticks: ticks.collect() }
     }
 }
@@ -96,7 +108,7 @@ fn nice_step(rough: f64) -> f64 {
     factor * power
 }
 
-fn log_scale(low: f64, high: f64) -> Scale {
+fn log_scale(low: f64, high: f64, wanted: f64) -> Scale {
     // All of 1, 2, 5 in every decade that the data touches, then what brackets the data.
     let (first, last) = (low.log10().floor() as i32 - 1, high.log10().ceil() as i32 + 1);
     let steps: Vec<f64> = (first..=last).flat_map(|e| [1.0, 2.0, 5.0].map(|factor| factor * 10_f64.powi(e))).collect();
@@ -105,11 +117,21 @@ fn log_scale(low: f64, high: f64) -> Scale {
     let decades = (above / below).log10();
     let labelled = |step: &f64| {
         let mantissa = step / 10_f64.powf((step.log10() + 1e-9).floor());
-        decades < 2.6 || mantissa < 1.5
+        2.0 * decades <= wanted || mantissa < 1.5
     };
     let within = steps.into_iter().filter(|&step| step >= below * 0.9999 && step <= above * 1.0001);
     let ticks = within.filter(labelled).map(|step| (step, log_label(step))).collect();
     Scale { log: true, low: below, high: above, ticks }
+}
+
+/// Powers of two that bracket the data, with a label at every one, or at every second, and so on.
+fn log2_scale(low: f64, high: f64) -> Scale {
+    let (first, last) = ((low.log2() + 1e-9).floor() as i32, (high.log2() - 1e-9).ceil() as i32);
+    let last = last.max(first + 1);
+    let every = (last - first) / 10 + 1;
+    let ticks = (first..=last).filter(|exponent| (exponent - first) % every == 0).map(|exponent| 2_f64.powi(exponent));
+    let ticks = ticks.map(|tick| (tick, grouped(&tick.to_string()))).collect();
+    Scale { log: true, low: 2_f64.powi(first), high: 2_f64.powi(last), ticks }
 }
 
 fn log_label(value: f64) -> String {
@@ -128,8 +150,6 @@ fn log_label(value: f64) -> String {
         mantissa => format!("{mantissa}·10{power}"),
     }
 }
-
-use crate::format::grouped;
 
 /// A settled axis: its range and its ticks with their labels.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,7 +189,7 @@ mod tests {
     use super::*;
 
     fn labels(axis: &Axis, values: &[f64]) -> String {
-        let scale = axis.scale(values.iter().copied(), 420.0);
+        let scale = axis.scale(values.iter().copied(), 6.0);
         scale.ticks.iter().map(|(_, label)| label.as_str()).collect::<Vec<_>>().join(" ")
     }
 
@@ -186,12 +206,8 @@ mod tests {
         assert_eq!(labels(&log, &[0.0013, 0.3]), "0.001 0.002 0.005 0.01 0.02 0.05 0.1 0.2 0.5");
         assert_eq!(labels(&log, &[0.5, 3e7]), "1 10 100 1,000 10,000 100,000 10⁶ 10⁷");
         assert_eq!(labels(&log, &[0.0, f64::NAN, 2.0]), "2 5");
-    }
-
-    #[test]
-    fn an_axis_is_logarithmic_only_where_it_helps() {
-        assert!(Axis::log_if_wide("x", [0.0, 1.0, 30.0].into_iter()).log);
-        assert!(!Axis::log_if_wide("x", [2.0, 30.0].into_iter()).log);
-        assert!(!Axis::log_if_wide("x", std::iter::empty()).log);
+        assert_eq!(labels(&Axis::linear("x"), &[-2.9, 2.9]), "−3 −2 −1 0 1 2 3");
+        assert_eq!(labels(&Axis::log2("x"), &[1.0, 100.0]), "1 2 4 8 16 32 64 128");
+        assert_eq!(labels(&Axis::log2("x"), &[0.5, 0.5]), "0.5 1");
     }
 }

@@ -1,9 +1,9 @@
 //! Lines and points on a frame.
 
-use super::frame::{Area, Frame, Texts};
+use super::frame::{Area, Frame, Texts, x_ticks, y_ticks};
 use super::shape::{Canvas, Point};
 use super::style::{Stroke, color, marker};
-use super::{Axis, Panel, Reference, Series};
+use super::{Panel, Reference, Series};
 
 /// A series with at most this many points shows each of them.
 const FEW_POINTS: usize = 25;
@@ -18,7 +18,8 @@ pub(super) fn draw(panel: &Panel, series: &[Series], joined: bool, outer: Area, 
     let references = |pick: fn(&Reference) -> Option<f64>| panel.references.iter().filter_map(pick);
     let xs = points().map(|point| point.0).chain(references(Reference::x));
     let ys = points().map(|point| point.1).chain(references(Reference::y));
-    let frame = Frame::new(outer, &texts, scale(&panel.x, xs, outer.width()), scale(&panel.y, ys, outer.height()), 1);
+    let (x, y) = (panel.x.scale(xs, x_ticks(outer)), panel.y.scale(ys, y_ticks(outer)));
+    let frame = Frame::new(outer, &texts, x, y, 1);
     frame.draw(outer, &texts, canvas);
     draw_references(&panel.references, &frame, canvas);
     for series in series {
@@ -33,10 +34,6 @@ pub(super) fn draw(panel: &Panel, series: &[Series], joined: bool, outer: Area, 
             canvas.marker(marker(series.style), point, color);
         }
     }
-}
-
-fn scale(axis: &Axis, values: impl Iterator<Item = f64>, pixels: f64) -> super::axis::Scale {
-    axis.scale(values, pixels - 60.0)
 }
 
 pub(super) fn draw_references(references: &[Reference], frame: &Frame, canvas: &mut Canvas) {

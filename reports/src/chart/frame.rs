@@ -9,6 +9,9 @@ pub(super) const TITLE: f64 = 14.0;
 pub(super) const TEXT: f64 = 12.5;
 pub(super) const TICK: f64 = 11.5;
 
+/// Room for a y axis' labels, at least: panels below each other then begin at the same place.
+const TICK_ROOM: f64 = 42.0;
+
 /// A rectangle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Area {
@@ -46,7 +49,7 @@ impl Area {
 impl Frame {
     /// Lays out the frame inside `outer`; `tick_lines` lines of text stand below the x axis.
     pub(super) fn new(outer: Area, texts: &Texts<'_>, x: Scale, y: Scale, tick_lines: usize) -> Self {
-        let widest = y.ticks.iter().map(|(_, label)| font::width(label, TICK)).fold(0.0, f64::max);
+        let widest = y.ticks.iter().map(|(_, label)| font::width(label, TICK)).fold(TICK_ROOM, f64::max);
         let overhang = x.ticks.last().map_or(0.0, |(_, label)| font::width(label, TICK) / 2.0);
         let inner = Area {
             left: outer.left + if texts.y.is_empty() { 0.0 } else { TEXT + 10.0 } + widest + 8.0,
@@ -66,11 +69,16 @@ impl Frame {
         (left + (right - left) * self.x.position(x), bottom - (bottom - top) * self.y.position(y))
     }
 
+    /// The height of a value.
+    pub(super) fn y_of(&self, value: f64) -> f64 {
+        self.at((self.x.low, value)).1
+    }
+
     /// Draws everything but the data.
     pub(super) fn draw(&self, outer: Area, texts: &Texts<'_>, canvas: &mut Canvas) {
         let Area { left, top, right, bottom } = self.inner;
         for (value, label) in &self.y.ticks {
-            let y = self.at((self.x.low, *value)).1;
+            let y = self.y_of(*value);
             canvas.line([(left, y), (right, y)], Stroke::solid(GRID, 1.0));
             canvas.text(Label::new(label, (left - 7.0, y + 0.36 * TICK), TICK, INK, Anchor::End));
         }
@@ -95,6 +103,16 @@ impl Frame {
         let at = (outer.left + TEXT, (top + bottom) / 2.0);
         canvas.text(Label { turned: true, ..Label::new(y_label, at, TEXT, INK, Anchor::Middle) });
     }
+}
+
+/// Ticks that fit on an x axis.
+pub(super) fn x_ticks(outer: Area) -> f64 {
+    (outer.width() / 85.0).clamp(3.0, 12.0)
+}
+
+/// Ticks that fit on a y axis.
+pub(super) fn y_ticks(outer: Area) -> f64 {
+    ((outer.height() - 60.0) / 42.0).clamp(3.0, 8.0)
 }
 
 /// From one baseline of tick labels to the next.

@@ -16,7 +16,8 @@ enum Key {
     Reference,
 }
 
-const KEY_WIDTH: f64 = 34.0;
+const LINE_KEY: f64 = 34.0;
+const BOX_KEY: f64 = 14.0;
 const KEY_GAP: f64 = 7.0;
 const ENTRY_GAP: f64 = 22.0;
 pub(super) const ROW: f64 = 20.0;
@@ -38,8 +39,8 @@ impl Legend {
         let mut rows: Vec<Vec<(Key, String, f64)>> = Vec::new();
         let mut used = f64::INFINITY;
         for (key, name) in entries {
-            let name = font::fitted(&name, TEXT, width - KEY_WIDTH - KEY_GAP);
-            let entry_width = KEY_WIDTH + KEY_GAP + font::width(&name, TEXT);
+            let name = font::fitted(&name, TEXT, width - LINE_KEY - KEY_GAP);
+            let entry_width = key.width() + KEY_GAP + font::width(&name, TEXT);
             if used + ENTRY_GAP + entry_width > width {
                 rows.push(Vec::new());
                 used = -ENTRY_GAP;
@@ -53,7 +54,7 @@ impl Legend {
     }
 
     pub(super) fn height(&self) -> f64 {
-        if self.rows.is_empty() { 0.0 } else { ROW * self.rows.len() as f64 + 6.0 }
+        if self.rows.is_empty() { 0.0 } else { ROW * self.rows.len() as f64 + 10.0 }
     }
 
     pub(super) fn draw(&self, left: f64, top: f64, canvas: &mut Canvas) {
@@ -62,7 +63,7 @@ impl Legend {
             for (key, name, offset) in row {
                 let x = left + offset;
                 draw_key(*key, x, y, canvas);
-                let at = (x + KEY_WIDTH + KEY_GAP, y + 0.36 * TEXT);
+                let at = (x + key.width() + KEY_GAP, y + 0.36 * TEXT);
                 canvas.text(Label::new(name, at, TEXT, INK, Anchor::Start));
             }
         }
@@ -84,16 +85,25 @@ fn entries_of(panel: &Panel) -> Vec<(Key, String)> {
     entries
 }
 
+impl Key {
+    fn width(self) -> f64 {
+        match self {
+            Self::Line(_) | Self::Mark(_) | Self::Reference => LINE_KEY,
+            Self::Points(_) | Self::Bar(_) => BOX_KEY,
+        }
+    }
+}
+
 fn draw_key(key: Key, x: f64, y: f64, canvas: &mut Canvas) {
-    let ends = [(x, y), (x + KEY_WIDTH, y)];
-    let middle = (x + KEY_WIDTH / 2.0, y);
+    let ends = [(x, y), (x + key.width(), y)];
+    let middle = (x + key.width() / 2.0, y);
     match key {
         Key::Line(style) => {
             canvas.line(ends, Stroke::series(style));
             canvas.marker(marker(style), middle, color(style));
         }
         Key::Points(style) => canvas.marker(marker(style), middle, color(style)),
-        Key::Bar(style) => canvas.rect((middle.0 - 7.0, y - 6.0), (middle.0 + 7.0, y + 6.0), color(style)),
+        Key::Bar(style) => canvas.rect((x, y - 6.0), (x + BOX_KEY, y + 6.0), color(style)),
         Key::Mark(style) => canvas.line(ends, Stroke { width: 2.2, ..Stroke::series(style) }),
         Key::Reference => canvas.line(ends, Stroke::reference()),
     }

@@ -4,10 +4,12 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Color(pub(super) u8, pub(super) u8, pub(super) u8);
 
-/// Text and axes. The page repaints this and the next two in dark mode, by their values.
+/// Text and axes. The page repaints this and the next in dark mode, by their values; PAPER where it is the background.
 pub(super) const INK: Color = Color(0x22, 0x22, 0x22);
 pub(super) const GRID: Color = Color(0xdd, 0xdd, 0xdd);
 pub(super) const PAPER: Color = Color(0xff, 0xff, 0xff);
+/// Text on light colours, which stay light in dark mode.
+const BLACK: Color = Color(0, 0, 0);
 pub(super) const REFERENCE: Color = Color(0x77, 0x77, 0x77);
 
 /// Okabe and Ito's palette, without its yellow, which is too light for lines, and with grey for black.
@@ -83,6 +85,6 @@ impl Color {
     pub(super) fn contrast(self) -> Self {
         let Self(r, g, b) = self;
         let luma = 299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b);
-        if luma < 140_000 { PAPER } else { INK }
+        if luma < 140_000 { PAPER } else { BLACK }
     }
 }

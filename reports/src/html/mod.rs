@@ -107,7 +107,7 @@ fn what_it_means() -> String {
     let mut html = String::from("<h2>What the numbers mean</h2>\n<dl class=\"definitions\">\n");
     for Definition { name, unit, text } in definitions::ALL {
         let unit = if unit.is_empty() { String::new() } else { format!(" <span>{}</span>", escape(unit)) };
-        push(&mut html, format_args!("<dt>{}{unit}</dt><dd>{}</dd>\n", escape(name), escape(text)));
+        push(&mut html, format_args!("<div><dt>{}{unit}</dt><dd>{}</dd></div>\n", escape(name), escape(text)));
     }
     html + "</dl>\n"
 }

@@ -8,8 +8,8 @@ pub(super) fn core_batch(report: &Report) -> Option<Plot> {
     let panel = over_time(report, "", Axis::linear("rows per core step").from_zero(), |_, point| point.core_batch);
     (!panel.is_empty()).then(|| Plot {
         stem: "core_batch",
-        caption: "Mean rows per core step (per forward step under continuous batching). What exits leave empty costs as \
-                  much time as what they fill, until the batch is large enough to be bound by compute.",
+        caption: "Mean rows per core step (per forward step under continuous batching). Each core step reads the same \
+                  weights, however few rows share it.",
         figure: Figure::new("Core batch size over time", vec![panel]),
     })
 }

@@ -28,8 +28,9 @@ pub(super) fn exit_depths(report: &Report) -> Option<Plot> {
 fn groups(report: &Report, deepest: usize) -> Vec<BarGroup> {
     let mut groups: Vec<BarGroup> = Vec::new();
     for (style, run) in report.schedulers.iter().enumerate() {
-        let mut values: Vec<Option<f64>> = run.exit_shares().iter().map(|&(_, _, share)| Some(100.0 * share)).collect();
-        values.resize(deepest, Some(0.0));
+        let mut values: Vec<Option<f64>> =
+            run.exit_shares().iter().map(|&(_, tokens, share)| (tokens > 0).then_some(100.0 * share)).collect();
+        values.resize(deepest, None);
         match groups.iter_mut().find(|group| group.values == values) {
             Some(group) => group.name = format!("{}, {}", group.name, run.name),
             None => groups.push(BarGroup { name: run.name.clone(), style, values }),

@@ -35,7 +35,7 @@ pub fn plots(report: &Report) -> Vec<Plot> {
 }
 
 /// Points of a curve over time; more would be finer than a plot shows.
-const POINTS: usize = 240;
+const POINTS: usize = 160;
 
 /// A panel with a curve per scheduler.
 fn over_time(report: &Report, title: &str, y: Axis, value: impl Fn(usize, &SeriesPoint) -> Option<f64>) -> Panel {

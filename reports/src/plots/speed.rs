@@ -8,23 +8,30 @@ use crate::report::{Bounds, Report, SchedulerReport};
 
 /// Styles beside those of the schedulers: these bars have colours by what they measure.
 const MEASURED: usize = 0;
-const OTHER: usize = 5;
+const OTHER: usize = 6;
 const S_DEC: usize = 3;
 const S_E2E: usize = 1;
 
 pub(super) fn throughput(report: &Report) -> Option<Plot> {
-    let panels: Vec<Panel> =
-        [speedups(report), capacities(report), throughputs(report)].into_iter().flatten().collect();
-    let title = match panels.len() {
-        0 => return None,
-        _ if report.schedulers.iter().any(|run| run.bounds.is_some()) => "Speed-up over full-depth continuous batching",
-        _ => "Throughput",
+    if report.schedulers.is_empty() {
+        return None;
+    }
+    let (title, caption, panels) = if let Some(speedups) = speedups(report) {
+        (
+            "Speed-up over full-depth continuous batching",
+            "S_dec bounds the speed-up of decode by FLOPs, S_e2e that of the whole run, prefill included.",
+            vec![speedups],
+        )
+    } else if let Some(capacities) = capacities(report) {
+        (
+            "Capacity and throughput",
+            "Below saturation throughput is the arrival rate, so capacities are what compares.",
+            vec![capacities, throughputs(report, "Output tokens")],
+        )
+    } else {
+        ("Throughput", "Below saturation throughput is the arrival rate.", vec![throughputs(report, "")])
     };
-    Some(Plot {
-        stem: "throughput",
-        caption: "S_dec bounds the speed-up of decode by FLOPs, S_e2e that of the whole run, prefill included.",
-        figure: Figure::new(title, panels),
-    })
+    Some(Plot { stem: "throughput", caption, figure: Figure::new(title, panels).panel_size(860, 320) })
 }
 
 fn speedups(report: &Report) -> Option<Panel> {
@@ -53,17 +60,15 @@ fn capacities(report: &Report) -> Option<Panel> {
         MEASURED,
         values(report, |run| run.capacity.as_ref().map(|capacity| capacity.requests_per_s)),
     )]);
-    (!groups.is_empty()).then(|| plain(report, "Capacity", "requests/s", groups))
+    (!groups.is_empty()).then(|| plain(report, "Requests", "requests/s", groups))
 }
 
-/// In tokens per second, where there is no baseline to compare with.
-fn throughputs(report: &Report) -> Option<Panel> {
-    let compared = report.schedulers.iter().any(|run| run.bounds.is_some());
+fn throughputs(report: &Report, title: &str) -> Panel {
     let groups = present([
         group("whole run", MEASURED, values(report, |run| Some(run.metrics.throughput_tokens_per_s))),
         group("steady window", OTHER, values(report, |run| Some(run.metrics.steady?.throughput_tokens_per_s))),
     ]);
-    (!compared && !report.schedulers.is_empty()).then(|| plain(report, "Output tokens", "tokens/s", groups))
+    plain(report, title, "tokens/s", groups)
 }
 
 fn plain(report: &Report, title: &str, unit: &str, groups: Vec<BarGroup>) -> Panel {

@@ -4,7 +4,7 @@ use engine::metrics::{LatencySummary, RunMetrics};
 
 use super::{MISSING, Section, Table, TableRow};
 use crate::definitions::{self as d, Definition};
-use crate::format::{count, number};
+use crate::format::{count, number, scale};
 use crate::report::Report;
 
 type Pick = fn(&RunMetrics) -> &LatencySummary;
@@ -26,9 +26,7 @@ pub(super) fn latencies(report: &Report) -> Table {
 
 fn section(report: &Report, definition: Definition, pick: Pick) -> Section {
     let summaries = || report.schedulers.iter().map(|run| pick(&run.metrics));
-    // One unit for all schedulers, so that they compare at a glance.
-    let in_seconds = summaries().any(|summary| summary.p50 >= 1.0);
-    let (factor, prefix) = if in_seconds { (1.0, "") } else { (1e3, "m") };
+    let (factor, prefix) = scale(summaries().map(|summary| summary.p50));
     let unit = format!("{prefix}{}", definition.unit);
     let rows = report.schedulers.iter().map(|run| {
         let summary = pick(&run.metrics);

@@ -1,0 +1,62 @@
+//! The command line: a scenario alone is simulated, a subcommand asks for something else.
+
+mod show;
+mod simulate;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use miette::Report;
+use sim::load::Loaded;
+
+/// Simulates schedulers for looped language models on the same requests, and compares them with full depth and the bounds.
+#[derive(Parser)]
+#[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    simulate: Option<simulate::Arguments>,
+}
+
+#[derive(Subcommand)]
+enum Command {}
+
+/// Which scenario, and what is changed in it; the same for every subcommand.
+#[derive(Args)]
+struct Chosen {
+    /// The scenario, a YAML file.
+    scenario: PathBuf,
+    /// Sets a field of the scenario, as path.to.field=value; list entries by index.
+    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    overrides: Vec<String>,
+    /// At most 300 requests, and 30 s of arrivals.
+    #[arg(long)]
+    quick: bool,
+    /// Where to write; reports/out/<scenario> by default.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// Does what the arguments say; prints to stdout.
+pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
+    match (arguments.command, arguments.simulate) {
+        (Some(command), _) => match command {},
+        (None, Some(simulate)) => simulate::serve(&simulate),
+        (None, None) => unreachable!("clap asks for a scenario or a subcommand"),
+    }
+}
+
+impl Chosen {
+    fn load(&self) -> Result<Loaded, Report> {
+        let mut loaded = Loaded::read(&self.scenario, &self.overrides).map_err(show::load_error)?;
+        if self.quick {
+            sim::quick::shrink(&mut loaded.scenario);
+        }
+        Ok(loaded)
+    }
+
+    fn out(&self, loaded: &Loaded) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| PathBuf::from("reports/out").join(loaded.name()))
+    }
+}

@@ -1,0 +1,34 @@
+//! Results to stdout, errors with the place at fault.
+
+use std::io::{self, Write};
+
+use miette::{LabeledSpan, MietteDiagnostic, NamedSource, Report, miette};
+use sim::load::{LoadError, Loaded};
+use sim::locate;
+use sim::plan::PlanError;
+
+/// Prints to stdout; a reader that has seen enough is no error.
+pub(super) fn print(text: &str) -> Result<(), Report> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(miette!("stdout: {error}")),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn load_error(error: LoadError) -> Report {
+    match error {
+        LoadError::Yaml { path, text, source } => {
+            serde_yaml::miette::to_miette_report(&source, &text, &path.to_string_lossy())
+        }
+        other => miette!("{other}"),
+    }
+}
+
+/// Shows the fault under the field, if the file has it.
+pub(super) fn plan_error(error: &PlanError, loaded: &Loaded) -> Report {
+    let mut diagnostic = MietteDiagnostic::new(error.to_string());
+    if let Some(range) = locate::locate(&loaded.text, &error.path) {
+        diagnostic = diagnostic.with_label(LabeledSpan::new_with_span(Some("here".into()), range));
+    }
+    Report::new(diagnostic).with_source_code(NamedSource::new(loaded.path.to_string_lossy(), loaded.text.clone()))
+}
