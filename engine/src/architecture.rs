@@ -50,6 +50,19 @@ pub enum Family {
     Huginn,
 }
 
+impl Family {
+    /// Epsilon of every RMSNorm.
+    pub const NORM_EPSILON: f32 = 1e-6;
+
+    /// The base of RoPE's frequencies: pair i of a head turns by `base^(-2 i / head_dim)` per position.
+    pub fn rope_base(self) -> f64 {
+        match self {
+            Self::Ouro => 1e6,
+            Self::Huginn => 5e4,
+        }
+    }
+}
+
 impl Architecture {
     /// The names that [`Self::builtin`] knows.
     pub const BUILTIN: [&'static str; 5] = ["ouro-1.4b", "ouro-2.6b", "huginn-3.5b", "tiny-ouro", "tiny-huginn"];

@@ -6,12 +6,17 @@
 pub mod architecture;
 pub mod batch;
 pub mod bounds;
+pub mod conformance;
+pub mod cpu;
 pub mod event_loop;
 pub mod executor;
 pub mod kv;
 pub mod layout;
+pub mod live;
 pub mod metrics;
+pub mod models;
 pub mod profile;
 pub mod request;
 pub mod scheduler;
 pub mod units;
+pub mod wall_clock;

@@ -36,7 +36,7 @@ definitions! {
     S_DEC: "S_dec", "×",
         "Bound on the speed-up of decode, by FLOPs: (F_0 + r_max F_r) / (F_0 + d F_r). F counts the linear layers outside the loop (F_0) and in one loop (F_r); d is the mean exit depth of decoded tokens.";
     S_E2E: "S_e2e", "×",
-        "Bound on the speed-up of the whole run: 1 / (a + (1 - a) / S_dec). a is prefill's share of device time in the full-depth continuous-batching run of the same requests.";
+        "Bound on the speed-up of the whole run: 1 / (a + (1 - a) / S_dec). a is prefill's share of device time in the full-depth continuous-batching run of the same requests in the same overlap mode.";
     REALISED_SHARE: "realised share", "%",
         "Speed-up / S_e2e.";
     FLOOR_SPEEDUP: "speed-up at the floor", "×",

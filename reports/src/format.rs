@@ -26,6 +26,12 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }
 
+/// Seconds with their unit, in milliseconds below one.
+pub(crate) fn duration(seconds: f64) -> String {
+    let (factor, prefix) = scale([seconds].into_iter());
+    format!("{} {prefix}s", number(factor * seconds))
+}
+
 /// Factor and unit prefix in which to show durations, given their medians in seconds: one for all, so that they compare at a
 /// glance.
 pub(crate) fn scale(mut medians: impl Iterator<Item = f64>) -> (f64, &'static str) {

@@ -1,6 +1,6 @@
 //! The sentences that a reader should remember.
 
-use crate::format::{number, percent, ratio};
+use crate::format::{duration, number, percent, ratio};
 use crate::report::{Report, SchedulerReport};
 
 /// What came out, one sentence a line; each scheduler but the baseline has one, if there is something to say of it.
@@ -47,11 +47,11 @@ fn online(run: &SchedulerReport) -> Option<String> {
         )
     } else {
         format!(
-            "{}: keeps up with {} requests/s; TTFT {} s and TPOT {} ms at p99.",
+            "{}: keeps up with {} requests/s; TTFT {} and TPOT {} at p99.",
             run.name,
             number(rate),
-            number(run.metrics.ttft.p99),
-            number(1e3 * run.metrics.tpot.p99),
+            duration(run.metrics.ttft.p99),
+            duration(run.metrics.tpot.p99),
         )
     })
 }

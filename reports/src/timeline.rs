@@ -16,7 +16,7 @@ use crate::composition::write_composition;
 use crate::error::{Result, at};
 use crate::file::PendingFile;
 
-/// Steps of each scheduler that a timeline shows unless told otherwise, about 8 MB.
+/// Steps of each scheduler that a timeline shows unless told otherwise, about 5 MB.
 pub const TIMELINE_STEPS: u64 = 20_000;
 
 /// Writes `trace.json`, step by step; several schedulers share the file, one after the other.

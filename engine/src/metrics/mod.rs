@@ -24,6 +24,8 @@ pub struct RequestRecord {
     pub request: RequestId,
     /// Intended arrival.
     pub arrival: Nanos,
+    /// When it was handed to the scheduler: as soon as the host looked, which a running step can delay.
+    pub sent: Nanos,
     /// Start of its first batch.
     pub admitted: Nanos,
     /// When its first output token was there.

@@ -1,6 +1,6 @@
 //! Turns steps into metrics, one pass, without keeping a time per token.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::latency::Latency;
 use super::series::{Sample, Series};
@@ -35,7 +35,9 @@ pub struct Recorder {
     opened: Option<(Nanos, u64)>,
     closed: Option<(Nanos, u64)>,
     within_slo: u64,
-    late_arrival: Latency,
+    send_delay: Latency,
+    /// When the requests that wait for their first slot were handed over; they are admitted in this order.
+    sent: VecDeque<Nanos>,
 }
 
 /// The five latency distributions.
@@ -57,6 +59,7 @@ pub struct Latencies {
 #[derive(Clone, Copy, Debug, Default)]
 struct Live {
     request: Request,
+    sent: Nanos,
     admitted: Nanos,
     first_token: Nanos,
     last_token: Nanos,
@@ -88,7 +91,8 @@ impl Recorder {
             opened: None,
             closed: None,
             within_slo: 0,
-            late_arrival: Latency::default(),
+            send_delay: Latency::default(),
+            sent: VecDeque::new(),
         }
     }
 
@@ -99,7 +103,10 @@ impl Recorder {
         self.counts.refused += u64::from(refusal.is_some());
         self.first_arrival.get_or_insert(intended);
         self.last_arrival = intended;
-        self.late_arrival.record(now - intended, 1);
+        self.send_delay.record(now - intended, 1);
+        if refusal.is_none() {
+            self.sent.push_back(now);
+        }
     }
 
     /// Takes a step, as [`crate::event_loop::Observer::step`] does.
@@ -171,7 +178,7 @@ impl Recorder {
             itl: self.latencies.itl.summary(),
             e2e: self.latencies.e2e.summary(),
             normalized: self.latencies.normalized.summary(),
-            send_delay: self.late_arrival.summary(),
+            send_delay: self.send_delay.summary(),
             stages: Stage::ALL.into_iter().zip(self.stages).filter(|(_, totals)| totals.steps > 0).collect(),
             gpu_busy_share: if makespan_s > 0.0 { busy_s / makespan_s } else { 0.0 },
             prefill_share: if busy_s > 0.0 { self.stages[Stage::Prefill as usize].busy_s / busy_s } else { 0.0 },
@@ -196,7 +203,10 @@ impl Recorder {
     fn admit(&mut self, slot: usize, request: Request, now: Nanos) {
         let new = match self.preempted(request.id) {
             Some(live) => Live { preemptions: live.preemptions + 1, ..live },
-            None => Live { request, admitted: now, ..Live::default() },
+            None => {
+                let sent = self.sent.pop_front().expect("a request arrives before it is admitted");
+                Live { request, sent, admitted: now, ..Live::default() }
+            }
         };
         // Whoever is still in the slot lost it before it finished.
         if let Some(old) = self.live[slot].replace(new) {
@@ -239,6 +249,7 @@ impl Recorder {
         let record = RequestRecord {
             request: live.request.id,
             arrival: live.request.arrival,
+            sent: live.sent,
             admitted: live.admitted,
             first_token: live.first_token,
             finish: live.last_token,

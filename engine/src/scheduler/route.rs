@@ -123,6 +123,8 @@ impl Scheduler {
             return;
         }
         sequence.ended_with = Some(row.token);
+        // Tokens past the end that were settled before the end was known.
+        self.late_rows += u64::from(sequence.generated.saturating_sub(row.token + 1));
         let unsettled = sequence.generated == row.token;
         let running = self.pending.as_ref().is_some_and(|pending| match pending.stage {
             Stage::Prelude | Stage::Forward => self.decode_queue.contains(&slot),

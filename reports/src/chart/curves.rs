@@ -27,13 +27,21 @@ pub(super) fn draw(panel: &Panel, series: &[Series], joined: bool, outer: Area, 
         let path = thinned(points.map(|&point| frame.at(point)), joined);
         let color = color(series.style);
         if joined && path.len() > 1 {
-            canvas.line(path.clone(), Stroke::series(series.style));
+            canvas.line(path.clone(), stroke(&path, series.style, frame.inner.width()));
         }
         let every = joined && path.len() > FEW_POINTS;
         for point in if every { spread(&path, series.style) } else { path } {
             canvas.marker(marker(series.style), point, color);
         }
     }
+}
+
+/// A line that winds through the panel many times over is drawn without dashes: nobody could follow them, and each is an
+/// element of the SVG.
+fn stroke(path: &[Point], style: usize, panel_width: f64) -> Stroke {
+    let length: f64 = path.windows(2).map(|pair| (pair[1].0 - pair[0].0).hypot(pair[1].1 - pair[0].1)).sum();
+    let stroke = Stroke::series(style);
+    if length > 15.0 * panel_width { Stroke::solid(stroke.color, 1.2) } else { stroke }
 }
 
 pub(super) fn draw_references(references: &[Reference], frame: &Frame, canvas: &mut Canvas) {

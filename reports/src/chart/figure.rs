@@ -112,3 +112,24 @@ impl Figure {
         ReportError::Plot { plot: self.title.clone(), reason }
     }
 }
+
+#[cfg(test)]
+impl Figure {
+    /// Panics if a label leaves the figure, or touches another.
+    pub(crate) fn check_labels(&self) {
+        let (canvas, (width, height)) = self.layout();
+        let labels = canvas.shapes.iter().filter_map(|shape| match shape {
+            super::shape::Shape::Text(label) => Some((label.bounds(), &label.text)),
+            _ => None,
+        });
+        let labels: Vec<_> = labels.collect();
+        for (index, ([left, top, right, bottom], text)) in labels.iter().enumerate() {
+            let inside = *left >= 0.0 && *top >= 0.0 && *right <= width && *bottom <= height;
+            assert!(inside, "{}: \"{text}\" leaves the figure", self.title);
+            for ([l, t, r, b], other) in &labels[..index] {
+                let apart = left >= r || right <= l || top >= b || bottom <= t;
+                assert!(apart, "{}: \"{text}\" and \"{other}\" overlap", self.title);
+            }
+        }
+    }
+}

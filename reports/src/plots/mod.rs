@@ -64,3 +64,64 @@ fn merged(series: &[SeriesPoint], value: impl Fn(&SeriesPoint) -> Option<f64>) -
         })
         .collect()
 }
+
+#[cfg(test)]
+#[path = "../../examples/sample_report/run.rs"]
+mod run;
+
+#[cfg(test)]
+mod tests {
+    use engine::scheduler::Mode;
+
+    use super::{plots, run};
+    use crate::report::{Bounds, Capacity, Floor, Report, SchedulerReport};
+
+    #[test]
+    fn labels_neither_touch_nor_leave_the_picture() {
+        for schedulers in [1, 3, 5, 12] {
+            for (count, rate_per_s) in [(0, None), (3, None), (200, None), (200, Some(9.0))] {
+                let report = report(schedulers, count, rate_per_s);
+                for plot in plots(&report) {
+                    plot.figure.check_labels();
+                }
+            }
+        }
+    }
+
+    fn report(schedulers: u32, requests: u32, rate_per_s: Option<f64>) -> Report {
+        let schedulers = (0..schedulers).map(|index| {
+            let mode = if index == 0 { Mode::ContinuousBatching } else { Mode::Refill { min_coda_batch: index } };
+            let recorder = run::serve(mode, &mut run::arrivals(requests, rate_per_s), &mut |_, _| ());
+            let name = format!("a long name of a refill scheduler, K={index}");
+            let speedup = 1.0 + 0.04 * f64::from(index);
+            let bounds = Bounds {
+                baseline: index == 0,
+                speedup,
+                steady_speedup: None,
+                s_dec: speedup + 0.02,
+                s_e2e: speedup + 0.01,
+                realised_share: 0.9,
+            };
+            let floor = Floor { throughput_tokens_per_s: 1e4, speedup: 1.02 * speedup, realised_share: 0.95 };
+            let capacity = Capacity {
+                requests_per_s: 7.0,
+                slo: "TTFT at p99 at most 1 s".into(),
+                speedup: Some(speedup),
+                realised_share: Some(0.9),
+            };
+            let run = SchedulerReport::new(name, mode, recorder.metrics(), recorder.latencies().clone(), 4096);
+            match rate_per_s {
+                None => SchedulerReport { bounds: Some(bounds), floor: Some(floor), ..run },
+                Some(_) => SchedulerReport { capacity: Some(capacity), ..run },
+            }
+        });
+        Report {
+            title: "labels".into(),
+            facts: Vec::new(),
+            notes: Vec::new(),
+            scenario_yaml: String::new(),
+            online: rate_per_s.is_some(),
+            schedulers: schedulers.collect(),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A suite that every live executor must pass: scripted batches, without a scheduler, whose tokens and logits are known.
+//!
+//! Every case is compared with an oracle within a stated error. Cases that differ only in what cannot matter (packing,
+//! chunking where the layout allows it, block order, mixed depths, offloading) must also agree bit for bit among
+//! themselves. The CPU executor's oracle is a dense reference; the CUDA executor's is the CPU executor.
+
+mod cases;
+mod compare;
+mod script;
+
+pub use cases::{Case, Group, groups};
+pub use compare::{Comparison, Mismatch, compare};
+pub use script::Script;
+
+use crate::architecture::Architecture;
+use crate::batch::{Batch, Outcome, Stage};
+use crate::executor::VirtualClock;
+use crate::live::{LiveConfig, LiveExecutor, Transcripts};
+use crate::scheduler::Overlap;
+
+/// What came out of the suite.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// One line a case, in order.
+    pub cases: Vec<CaseReport>,
+}
+
+/// One case's comparison with the oracle.
+#[derive(Clone, Debug)]
+pub struct CaseReport {
+    /// The group's name, then the case's.
+    pub name: String,
+    /// Against the oracle.
+    pub comparison: Comparison,
+}
+
+/// Why an executor does not conform.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure<E: std::error::Error + 'static> {
+    /// It could not run a case.
+    #[error("{case}: {source}")]
+    Execution {
+        /// The case.
+        case: String,
+        /// What the executor said.
+        source: E,
+    },
+    /// It told the scheduler something else than the exits say.
+    #[error("{case}: batch {batch}, row {row}: leaves_after {found:?}, expected {expected:?}")]
+    Outcome {
+        /// The case.
+        case: String,
+        /// The batch's id.
+        batch: u64,
+        /// The row's index.
+        row: usize,
+        /// What it told.
+        found: Option<u8>,
+        /// What it must tell.
+        expected: Option<u8>,
+    },
+    /// It disagrees with the oracle.
+    #[error("{case}: {mismatch}")]
+    Oracle {
+        /// The case.
+        case: String,
+        /// Where.
+        mismatch: Mismatch,
+    },
+    /// It disagrees with itself.
+    #[error("{case}: must equal the group's first case bit for bit, but {mismatch}")]
+    Invariance {
+        /// The case.
+        case: String,
+        /// Where.
+        mismatch: Mismatch,
+    },
+}
+
+impl Report {
+    /// The largest error of all cases.
+    pub fn max_error(&self) -> f64 {
+        self.cases.iter().map(|case| case.comparison.max_error).fold(0.0, f64::max)
+    }
+}
+
+/// Runs every case of a model on fresh executors from `make` and compares them with `oracle`'s transcripts, whose logits
+/// may differ by at most `tolerance` (root mean square, relative to the expected logits').
+///
+/// # Errors
+/// The first case that fails.
+pub fn run<E: LiveExecutor>(
+    architecture: &Architecture,
+    mut make: impl FnMut(LiveConfig) -> Result<E, E::Error>,
+    mut oracle: impl FnMut(&Group, &Case) -> Transcripts,
+    tolerance: f64,
+) -> Result<Report, Failure<E::Error>> {
+    let mut report = Report::default();
+    for group in groups(architecture) {
+        let mut first: Option<Transcripts> = None;
+        for case in &group.cases {
+            let name = format!("{}, {}", group.name, case.name);
+            let failed = |source| Failure::Execution { case: name.clone(), source };
+            let mut executor = make(case.config(&group)).map_err(failed)?;
+            play(&mut executor, &group, case)?;
+            let got = executor.transcripts();
+            let comparison = compare(&oracle(&group, case), got, tolerance)
+                .map_err(|mismatch| Failure::Oracle { case: name.clone(), mismatch })?;
+            match &first {
+                Some(first) if case.equals_first => {
+                    compare(first, got, 0.0)
+                        .map_err(|mismatch| Failure::Invariance { case: name.clone(), mismatch })?;
+                }
+                Some(_) => {}
+                None => first = Some(got.clone()),
+            }
+            report.cases.push(CaseReport { name, comparison });
+        }
+    }
+    Ok(report)
+}
+
+/// Runs a case on a fresh executor and checks what the outcomes say of exits. Another executor that ran the case so can
+/// be the oracle.
+///
+/// # Errors
+/// The executor's first error, or the first outcome that says something else than the group's exits.
+pub fn play<E: LiveExecutor>(executor: &mut E, group: &Group, case: &Case) -> Result<(), Failure<E::Error>> {
+    let name = format!("{}, {}", group.name, case.name);
+    let failed = |source| Failure::Execution { case: name.clone(), source };
+    let mut clock = VirtualClock::default();
+    for arrival in &case.arrivals {
+        executor.arrive(arrival);
+    }
+    // Under lookahead batches queue up; then the suite queues them all.
+    let depth = if case.overlap == Overlap::Lookahead { case.batches.len() } else { 1 };
+    for queued in case.batches.chunks(depth) {
+        for batch in queued {
+            executor.launch(batch.clone(), &mut clock).map_err(failed)?;
+        }
+        for batch in queued {
+            let outcome = executor.wait(&mut clock).map_err(failed)?;
+            check_outcome(&outcome, batch, group, case, &name)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_outcome<E: std::error::Error>(
+    outcome: &Outcome,
+    batch: &Batch,
+    group: &Group,
+    case: &Case,
+    name: &str,
+) -> Result<(), Failure<E>> {
+    assert_eq!(outcome.batch, *batch, "{name}: batches come back in order, unchanged");
+    if batch.stage != Stage::Core {
+        return Ok(());
+    }
+    assert_eq!(outcome.rows.len(), batch.rows.len(), "{name}: one outcome a row");
+    for (i, (row, told)) in batch.rows.iter().zip(&outcome.rows).enumerate() {
+        let exit = group.exit(row.request, row.token);
+        let horizon = if case.overlap == Overlap::Lookahead { row.depth.next() } else { row.depth };
+        let expected = (exit <= horizon).then_some(exit);
+        if told.leaves_after != expected {
+            return Err(Failure::Outcome {
+                case: name.to_owned(),
+                batch: batch.id,
+                row: i,
+                found: told.leaves_after.map(|depth| depth.0),
+                expected: expected.map(|depth| depth.0),
+            });
+        }
+    }
+    Ok(())
+}

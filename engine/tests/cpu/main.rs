@@ -1,0 +1,10 @@
+//! The CPU executor against a dense reference, itself under other schedules, and the models' gates.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod conformance;
+mod dense_reference;
+mod eos;
+mod exactness;
+mod gates;
+mod serve;

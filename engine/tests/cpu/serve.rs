@@ -1,0 +1,221 @@
+//! Serving a small workload with the real scheduler on the CPU.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, LazyLock};
+
+use engine::architecture::Architecture;
+use engine::batch::Batch;
+use engine::cpu::{CpuError, CpuExecutor, CpuOptions, Element, bf16};
+use engine::event_loop::{self, Observer, Step};
+use engine::executor::{ExitSource, VirtualClock};
+use engine::layout::Layout;
+use engine::live::{Exits, LiveConfig, LiveExecutor, Prompts, Transcripts};
+use engine::models::initial_state::InitialState;
+use engine::models::weights::Weights;
+use engine::request::{Arrival, Request, RequestId};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Refusal, Scheduler, SchedulerConfig};
+use engine::units::{Depth, Nanos};
+
+pub(crate) const OVERLAPS: [Overlap; 3] = [Overlap::Synchronous, Overlap::Asynchronous, Overlap::Lookahead];
+pub(crate) const MODELS: [&str; 2] = ["tiny-ouro", "tiny-huginn"];
+
+/// Prompt and output tokens of each request.
+pub(crate) const WORKLOAD: [(u32, u32); 12] =
+    [(7, 5), (23, 3), (1, 7), (12, 1), (30, 6), (4, 8), (16, 4), (9, 2), (2, 6), (18, 7), (5, 3), (11, 5)];
+
+/// Under `finish: eos`, how much longer than its true output a request's limit is.
+pub(crate) const EOS_MARGIN: u32 = 3;
+
+/// One way of serving the workload; fields are overwritten with struct update.
+#[derive(Clone)]
+pub(crate) struct Run {
+    pub(crate) model: &'static str,
+    pub(crate) mode: Mode,
+    pub(crate) overlap: Overlap,
+    pub(crate) layout: Layout,
+    pub(crate) exits: Exits,
+    pub(crate) r_min: Depth,
+    pub(crate) max_num_seqs: u32,
+    pub(crate) max_num_batched_tokens: u32,
+    pub(crate) blocks: u32,
+    pub(crate) pressure: Pressure,
+    pub(crate) finish: Finish,
+    pub(crate) eos: Option<u32>,
+    pub(crate) workload: Vec<(u32, u32)>,
+    pub(crate) weights: Weights,
+}
+
+/// What a run gave.
+pub(crate) struct Served {
+    pub(crate) transcripts: Transcripts,
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) preemptions: u64,
+    pub(crate) label: &'static str,
+}
+
+pub(crate) fn model(name: &str) -> Architecture {
+    Architecture::builtin(name).unwrap()
+}
+
+/// The models' weights, made once.
+fn weights(name: &str) -> Weights {
+    static WEIGHTS: LazyLock<Vec<Weights>> =
+        LazyLock::new(|| MODELS.iter().map(|name| Weights::random(&model(name), 5)).collect());
+    let index = MODELS.iter().position(|known| *known == name).unwrap();
+    WEIGHTS[index].clone()
+}
+
+impl Run {
+    /// Refill, synchronous, whole prompts, plenty of room.
+    pub(crate) fn of(model: &'static str, layout: Layout, exits: Exits) -> Self {
+        Self {
+            model,
+            mode: Mode::Refill { min_coda_batch: 1 },
+            overlap: Overlap::Synchronous,
+            layout,
+            exits,
+            r_min: Depth(2),
+            max_num_seqs: 5,
+            max_num_batched_tokens: 1024,
+            blocks: 2048,
+            pressure: Pressure::Reserve,
+            finish: Finish::Length,
+            eos: None,
+            workload: WORKLOAD.to_vec(),
+            weights: weights(model),
+        }
+    }
+
+    pub(crate) fn serve(&self) -> Served {
+        self.serve_in::<bf16>()
+    }
+
+    /// With weights, KV and activations stored as `E`.
+    pub(crate) fn serve_in<E: Element>(&self) -> Served {
+        self.try_serve::<E>().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(crate) fn try_serve<E: Element>(&self) -> Result<Served, CpuError> {
+        let live = self.live();
+        let mut scheduler = Scheduler::new(live.scheduler).unwrap();
+        let options = CpuOptions { threads: 1, ..CpuOptions::default() };
+        let mut executor = CpuExecutor::<E>::new(&model(self.model), &self.weights, live, options)?;
+        let mut log = Log(Vec::new());
+        let mut arrivals = self.arrivals().into_iter();
+        event_loop::run(&mut scheduler, &mut executor, &mut VirtualClock::default(), &mut arrivals, &mut log)?;
+        Ok(Served {
+            transcripts: executor.transcripts().clone(),
+            batches: log.0,
+            preemptions: scheduler.preemptions(),
+            label: executor.exit_label(),
+        })
+    }
+
+    /// What the executor is told.
+    pub(crate) fn live(&self) -> LiveConfig {
+        let architecture = model(self.model);
+        let scheduler = SchedulerConfig {
+            mode: self.mode,
+            overlap: self.overlap,
+            finish: self.finish,
+            max_num_seqs: self.max_num_seqs,
+            max_num_batched_tokens: self.max_num_batched_tokens,
+            min_free_slots: 1,
+            max_context_tokens: 256,
+            r_max: architecture.r_max,
+            r_min: self.r_min,
+            kv: KvConfig {
+                layout: self.layout,
+                blocks: self.blocks,
+                block_tokens: 4,
+                headroom_blocks: 0,
+                pressure: self.pressure,
+                boundary_layers: architecture.prelude_layers > 0,
+            },
+        };
+        LiveConfig {
+            scheduler,
+            exits: self.exits.clone(),
+            prompts: Prompts::Random { seed: 4 },
+            eos: self.eos,
+            initial_state: self.initial_state(),
+            keep_logits: false,
+        }
+    }
+
+    pub(crate) fn initial_state(&self) -> InitialState {
+        InitialState::Noise { seed: 6 }
+    }
+
+    fn arrivals(&self) -> Vec<Arrival> {
+        let margin = if self.finish == Finish::Eos { EOS_MARGIN } else { 0 };
+        let arrival = |(id, &(prompt_tokens, output_tokens)): (u32, &(u32, u32))| {
+            let max_output_tokens = output_tokens + margin;
+            let request = Request { id: RequestId(id), arrival: Nanos::ZERO, prompt_tokens, max_output_tokens };
+            Arrival { request, output_tokens }
+        };
+        (0..).zip(&self.workload).map(arrival).collect()
+    }
+}
+
+impl Served {
+    pub(crate) fn output(&self, request: usize) -> &[u32] {
+        &self.transcripts.get(RequestId(request as u32)).output
+    }
+
+    /// Exit depths of decoded tokens (the first comes from prefill).
+    pub(crate) fn decoded_depths(&self) -> Vec<u8> {
+        self.transcripts.iter().flat_map(|(_, t)| t.depths[1..].iter().map(|depth| depth.0)).collect()
+    }
+
+    /// Panics unless tokens and exit depths are the same, request by request.
+    pub(crate) fn assert_equals(&self, other: &Self, what: &str) {
+        for ((request, a), (_, b)) in self.transcripts.iter().zip(other.transcripts.iter()) {
+            assert_eq!(a.output, b.output, "{what}: tokens of request {}", request.0);
+            assert_eq!(a.depths, b.depths, "{what}: exit depths of request {}", request.0);
+        }
+    }
+
+    /// Requests whose tokens differ.
+    pub(crate) fn differing(&self, other: &Self) -> Vec<usize> {
+        let requests = 0..self.transcripts.iter().count();
+        requests.filter(|&request| self.output(request) != other.output(request)).collect()
+    }
+}
+
+/// Keeps the batches, without what is known only afterwards.
+struct Log(Vec<Batch>);
+
+impl Observer for Log {
+    fn arrived(&mut self, _: &Arrival, _: Nanos, refusal: Option<&Refusal>) {
+        assert!(refusal.is_none(), "{refusal:?}");
+    }
+
+    fn step(&mut self, step: &Step) -> ControlFlow<()> {
+        self.0.push(step.outcome.batch.clone());
+        ControlFlow::Continue(())
+    }
+}
+
+/// Made-up exits between `r_min` and `r_max`, as if at random.
+#[derive(Clone, Copy)]
+pub(crate) struct Scattered {
+    pub(crate) r_min: u8,
+    pub(crate) r_max: u8,
+}
+
+impl ExitSource for Scattered {
+    fn exit_depth(&self, request: RequestId, token: u32) -> Depth {
+        let mixed = (request.0 * 977 + token * 331 + 7).wrapping_mul(2_654_435_761) >> 16;
+        Depth(self.r_min + (mixed % u32::from(self.r_max - self.r_min + 1)) as u8)
+    }
+}
+
+pub(crate) fn early(model_name: &str) -> Exits {
+    Exits::Replay(Arc::new(Scattered { r_min: 2, r_max: model(model_name).r_max.0 }))
+}
+
+pub(crate) fn full_depth(model_name: &str) -> Exits {
+    let r_max = model(model_name).r_max.0;
+    Exits::Replay(Arc::new(Scattered { r_min: r_max, r_max }))
+}
