@@ -83,6 +83,11 @@ impl Plan {
         workload(&self.scenario, &self.model)
     }
 
+    /// The resolved scenario.
+    pub fn yaml(&self) -> String {
+        serde_yaml::to_string(&self.scenario).expect("a scenario is YAML")
+    }
+
     /// The limits of latency, if the scenario has any.
     pub fn slo(&self) -> Option<Slo> {
         self.scenario.slo
@@ -118,7 +123,10 @@ fn check_slo(slo: &Slo) -> Result<(), PlanError> {
         return Err(fault(format!("slo.{field}"), format!("a limit must be greater than zero, got {limit}")));
     }
     if slo.limits().next().is_none() {
-        return Err(fault("slo", "set at least one of ttft_ms, tpot_ms, e2e_ms and normalized_ms"));
+        return Err(fault(
+            "slo",
+            "set at least one of ttft_ms, tpot_ms, e2e_ms and normalized_ms, for requests or under mean, p50, p90, p95 or p99",
+        ));
     }
     if !(slo.attainment > 0.0 && slo.attainment <= 1.0) {
         let reason = format!("a share of requests must be above 0 and at most 1, got {}", slo.attainment);

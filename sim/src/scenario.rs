@@ -174,6 +174,25 @@ pub enum ModeName {
     AdaptiveRefill,
 }
 
+impl ModeName {
+    /// The name in scenarios.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ContinuousBatching => "continuous_batching",
+            Self::NoRefill => "no_refill",
+            Self::Refill => "refill",
+            Self::AdaptiveRefill => "adaptive_refill",
+        }
+    }
+}
+
+impl Entry {
+    /// A scheduler of a mode, with its defaults.
+    pub fn of(mode: ModeName) -> Self {
+        Self { mode, min_coda_batch: None, coda_share: None, full_depth: false, name: None }
+    }
+}
+
 /// What is computed and written besides `summary.json` and the resolved scenario.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -241,7 +260,5 @@ impl Default for OutputSettings {
 
 /// The paper's comparison.
 fn default_compare() -> Vec<Entry> {
-    [ModeName::ContinuousBatching, ModeName::NoRefill, ModeName::Refill]
-        .map(|mode| Entry { mode, min_coda_batch: None, coda_share: None, full_depth: false, name: None })
-        .into()
+    [ModeName::ContinuousBatching, ModeName::NoRefill, ModeName::Refill].map(Entry::of).into()
 }

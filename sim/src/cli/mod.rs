@@ -1,7 +1,10 @@
 //! The command line: a scenario alone is simulated, a subcommand asks for something else.
 
+mod capacity;
+mod explore;
 mod show;
 mod simulate;
+mod tune;
 
 use std::path::PathBuf;
 
@@ -20,7 +23,14 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    /// Searches the highest request rate that keeps the SLO, and draws latencies over the rate.
+    Capacity(capacity::Arguments),
+    /// Compares architectures on a datasheet's GPU: costs, KV, bounds and simulated speed-ups.
+    Explore(explore::Arguments),
+    /// Picks scheduler mode, W, K and S, and says why.
+    Tune(tune::Arguments),
+}
 
 /// Which scenario, and what is changed in it; the same for every subcommand.
 #[derive(Args)]
@@ -41,7 +51,9 @@ struct Chosen {
 /// Does what the arguments say; prints to stdout.
 pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
     match (arguments.command, arguments.simulate) {
-        (Some(command), _) => match command {},
+        (Some(Command::Capacity(arguments)), _) => capacity::serve(&arguments),
+        (Some(Command::Explore(arguments)), _) => explore::serve(&arguments),
+        (Some(Command::Tune(arguments)), _) => tune::serve(&arguments),
         (None, Some(simulate)) => simulate::serve(&simulate),
         (None, None) => unreachable!("clap asks for a scenario or a subcommand"),
     }

@@ -50,8 +50,7 @@ fn simulate(plan: &Plan, name: &str, dir: &Path) -> reports::Result<String> {
         run::run(plan, planned, &mut FileSink::new(&mut files, &planned.name, requests))
     })?;
     files.finish()?;
-    let yaml = serde_yaml::to_string(&plan.scenario).expect("a scenario is YAML");
-    let report = compare::report(plan, name, yaml, schedulers);
+    let report = compare::report(plan, name, plan.yaml(), schedulers);
     let options = WriteOptions { plots: settings.plots, png: settings.plots, html: settings.plots };
     reports::write(&report, dir, options)?;
     Ok(format!("{}\nwritten to {}", reports::summary_text(&report), dir.display()))
