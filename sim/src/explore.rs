@@ -54,7 +54,9 @@ impl Split {
             Ok(&[prelude, core, coda]) if core > 0 && [prelude, core, coda].iter().all(|&layers| layers <= 1000) => {
                 Ok(Self { prelude, core, coda })
             }
-            _ => Err(format!("write a split as prelude-core-coda with at least one core layer, like 2-4-2; got `{text}`")),
+            _ => Err(format!(
+                "write a split as prelude-core-coda with at least one core layer, like 2-4-2; got `{text}`"
+            )),
         }
     }
 
@@ -92,7 +94,9 @@ pub fn explore(plan: &Plan, models: &[Architecture], gpus: &[String]) -> Result<
 
 fn profiles(plan: &Plan, gpus: &[String]) -> Vec<ProfileChoice> {
     let (own, bandwidth_share, compute_share) = match &plan.scenario.profile {
-        ProfileChoice::Roofline { gpu, bandwidth_share, compute_share } => (gpu.clone(), *bandwidth_share, *compute_share),
+        ProfileChoice::Roofline { gpu, bandwidth_share, compute_share } => {
+            (gpu.clone(), *bandwidth_share, *compute_share)
+        }
         _ => (plan.profile.device.name.clone(), Share::default(), Share::default()),
     };
     let gpus = if gpus.is_empty() { vec![own] } else { gpus.to_vec() };

@@ -101,7 +101,17 @@ pub fn study(trials: &[Trial], objective: Objective) -> Study<Candidate> {
         Objective::Throughput => "tokens/s",
         Objective::Goodput => "good requests/s",
     };
-    let mut grid = Grid::new(["mode", "W", "K", "S", unit, "of best, %", "within SLO, %", "normalized mean, ms", "mean core batch"]);
+    let mut grid = Grid::new([
+        "mode",
+        "W",
+        "K",
+        "S",
+        unit,
+        "of best, %",
+        "within SLO, %",
+        "normalized mean, ms",
+        "mean core batch",
+    ]);
     let best = score(&trials[0], objective);
     for trial in trials {
         let Candidate { mode, max_num_seqs, min_coda_batch, min_free_slots } = trial.candidate;

@@ -104,12 +104,7 @@ impl Slo {
     }
 
     fn of_requests(&self) -> Limits {
-        Limits {
-            ttft_ms: self.ttft_ms,
-            tpot_ms: self.tpot_ms,
-            e2e_ms: self.e2e_ms,
-            normalized_ms: self.normalized_ms,
-        }
+        Limits { ttft_ms: self.ttft_ms, tpot_ms: self.tpot_ms, e2e_ms: self.e2e_ms, normalized_ms: self.normalized_ms }
     }
 
     fn statistics(&self) -> Vec<(&'static str, Limits, Pick)> {

@@ -10,12 +10,14 @@
 mod admission;
 mod coda;
 mod config;
+mod costs;
 mod pressure;
 mod route;
 
 use std::collections::VecDeque;
 
-pub use config::{ConfigError, Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig, StageCosts};
+pub use config::{ConfigError, Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+pub use costs::StageCosts;
 
 use self::coda::CodaTiming;
 use crate::batch::{Batch, Outcome, Row, Slot, Stage};
@@ -325,7 +327,9 @@ impl Scheduler {
             Mode::Refill { min_coda_batch } if self.coda_queue.len() >= min_coda_batch as usize => Some(Stage::Coda),
             Mode::AdaptiveRefill(_) if coda && self.coda_is_due() => Some(Stage::Coda),
             // A coda smaller than K runs when nothing else can, so that the tail cannot deadlock.
-            Mode::Refill { .. } | Mode::AdaptiveRefill(_) => self.admission().or(core.then_some(Stage::Core)).or(coda.then_some(Stage::Coda)),
+            Mode::Refill { .. } | Mode::AdaptiveRefill(_) => {
+                self.admission().or(core.then_some(Stage::Core)).or(coda.then_some(Stage::Coda))
+            }
         }
     }
 

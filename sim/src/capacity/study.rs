@@ -45,7 +45,11 @@ pub fn curves(plan: &Plan) -> Result<Vec<Curve>, PlanError> {
     let Ok(runs) = parallel::try_map(plan.schedulers.len() * rates.len(), |index| {
         let (planned, rate_per_s) = (&plan.schedulers[index / rates.len()], rates[index % rates.len()]);
         let run = at_rate(plan, planned, rate_per_s);
-        Ok::<_, std::convert::Infallible>(run.map(|metrics| Tried { rate_per_s, carried: slo.carried(&metrics), metrics }))
+        Ok::<_, std::convert::Infallible>(run.map(|metrics| Tried {
+            rate_per_s,
+            carried: slo.carried(&metrics),
+            metrics,
+        }))
     });
     let curve = |((planned, found), runs): ((&Planned, Option<Found>), &[Option<Tried>])| Curve {
         name: planned.name.clone(),
@@ -58,8 +62,18 @@ pub fn curves(plan: &Plan) -> Result<Vec<Curve>, PlanError> {
 /// The table of every run, the capacities and the plot.
 pub fn study(plan: &Plan, curves: &[Curve]) -> Study<Summary> {
     let mut grid = Grid::new([
-        "scheduler", "found by", "requests/s", "carried", "within SLO, %", "saturated", "TTFT p50, ms", "TTFT p99, ms",
-        "TPOT p50, ms", "TPOT p99, ms", "normalized mean, ms", "normalized p99, ms",
+        "scheduler",
+        "found by",
+        "requests/s",
+        "carried",
+        "within SLO, %",
+        "saturated",
+        "TTFT p50, ms",
+        "TTFT p99, ms",
+        "TPOT p50, ms",
+        "TPOT p99, ms",
+        "normalized mean, ms",
+        "normalized p99, ms",
     ]);
     for curve in curves {
         let searched = curve.found.iter().flat_map(|found| &found.tried).map(|tried| ("search", tried));

@@ -36,5 +36,8 @@ pub(super) fn serve(arguments: &Arguments) -> Result<(), Report> {
     let dir = arguments.chosen.out(&loaded).join("tune");
     study.write(&dir).map_err(|error| miette!("{error}"))?;
     let (table, choice, reasons) = (study.grid.text(), trials[0].candidate.yaml(), tune::explain(&trials, objective));
-    show::print(&format!("{table}\nThe best, to paste into a scenario:\n\n{choice}\n{reasons}\nwritten to {}\n", dir.display()))
+    show::print(&format!(
+        "{table}\nThe best, to paste into a scenario:\n\n{choice}\n{reasons}\nwritten to {}\n",
+        dir.display()
+    ))
 }

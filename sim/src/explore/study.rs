@@ -28,7 +28,13 @@ pub fn study(plan: &Plan, explored: &[Explored]) -> Study<Vec<Row>> {
     let mut grid = Grid::new(columns);
     let rows: Vec<Row> = explored.iter().map(Row::of).collect();
     rows.iter().for_each(|row| grid.push(row.cells()));
-    Study { name: "explore", grid, summary: rows, scenario_yaml: plan.yaml(), figures: vec![("explore", figure(explored))] }
+    Study {
+        name: "explore",
+        grid,
+        summary: rows,
+        scenario_yaml: plan.yaml(),
+        figures: vec![("explore", figure(explored))],
+    }
 }
 
 /// Layouts with footprints of their own; last_exited's is depth_indexed's.

@@ -63,9 +63,10 @@ fn boundary(trial: &Trial) -> Option<String> {
 
 fn time(trial: &Trial) -> Option<String> {
     let metrics = &trial.metrics;
-    let shares = metrics.stages.iter().map(|(stage, totals)| {
-        format!("{} {:.0}%", stage.name(), 100.0 * totals.busy_s / metrics.makespan_s)
-    });
+    let shares = metrics
+        .stages
+        .iter()
+        .map(|(stage, totals)| format!("{} {:.0}%", stage.name(), 100.0 * totals.busy_s / metrics.makespan_s));
     let shares: Vec<_> = shares.collect();
     let idle = 100.0 * (1.0 - metrics.gpu_busy_share);
     Some(format!("Time goes to {}, and {idle:.0}% of it the device is idle.", shares.join(", ")))
