@@ -172,6 +172,19 @@ pub struct Fit {
     pub form: String,
     /// 95% confidence half-width of each coefficient, by name.
     pub half_width: BTreeMap<String, f64>,
+    /// How the coefficients' errors go together, to carry them into predictions.
+    #[serde(default)]
+    pub covariance: Option<Covariance>,
+}
+
+/// The covariance of the core's coefficients, in the order of [`StageCost`]'s fields and in the products of their units.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Covariance {
+    /// Measured points minus fitted coefficients, for Student's t.
+    pub degrees: u32,
+    /// Symmetric; rows of coefficients that were not fitted are zero.
+    pub matrix: [[f64; 4]; 4],
 }
 
 /// A profile that cannot be simulated with.
@@ -298,6 +311,8 @@ impl Profile {
             prefill: variant.prefill.unwrap_or(self.prefill),
             stage_overhead_us: variant.stage_overhead_us.unwrap_or(self.stage_overhead_us),
             variants: BTreeMap::new(),
+            // The fit is of the core that was replaced.
+            fit: self.fit.clone().filter(|_| variant.core.is_none()),
             ..self.clone()
         }
     }
@@ -337,6 +352,12 @@ impl Profile {
                 field: field.into(),
                 reason: format!("must be greater than zero, got {value}"),
             });
+        }
+        if let Some(Covariance { matrix, .. }) = self.fit.as_ref().and_then(|fit| fit.covariance)
+            && !(matrix.iter().flatten().all(|entry| entry.is_finite()) && (0..4).all(|i| matrix[i][i] >= 0.0))
+        {
+            let reason = "entries must be finite, and none on the diagonal negative".into();
+            return Err(ProfileError { field: "fit.covariance.matrix".into(), reason });
         }
         if self.core.time_ms(1, 1) <= 0.0 {
             return Err(ProfileError { field: "core".into(), reason: "a core step must take some time".into() });

@@ -6,7 +6,7 @@ use engine::metrics::Slo;
 use engine::profile::{Device, Profile};
 use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig, StageCosts};
 use engine::units::Depth;
-use traces::{AllowedExits, ArrivalsConfig, Exits, TracesError, Workload};
+use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload};
 
 use crate::numbers::{Count, Share};
 use crate::scenario::{Entry, FinishSettings, ModeName, ProfileChoice, Scenario};
@@ -52,7 +52,20 @@ impl Plan {
     ///
     /// # Errors
     /// The first field that cannot be used.
-    pub fn new(mut scenario: Scenario) -> Result<Self, PlanError> {
+    pub fn new(scenario: Scenario) -> Result<Self, PlanError> {
+        if let ExitsConfig::Gate(_) = scenario.exits {
+            let reason =
+                "a gate decides by the model's own numbers: run with --live, or replay exits that were recorded live";
+            return Err(fault("exits", reason));
+        }
+        Self::for_live(scenario)
+    }
+
+    /// The same for a live run, in which the model's gate may decide.
+    ///
+    /// # Errors
+    /// The first field that cannot be used.
+    pub fn for_live(mut scenario: Scenario) -> Result<Self, PlanError> {
         let model = scenario.model.architecture();
         if model.r_max < model.r_min || model.r_min.0 == 0 {
             return Err(fault(
@@ -68,6 +81,22 @@ impl Plan {
         fill(&mut scenario, &model);
         let schedulers = schedulers(&scenario, &model, &profile, &workload)?;
         Ok(Self { scenario, model, profile, workload, schedulers })
+    }
+
+    /// The same schedulers on the requests and exits of another seed.
+    ///
+    /// # Errors
+    /// That seed gives no requests.
+    pub fn with_seed(&self, seed: u64) -> Result<Self, PlanError> {
+        let mut plan = Self::new(Scenario { seed, ..self.scenario.clone() })?;
+        // Some may have been left out.
+        plan.schedulers.retain(|planned| self.schedulers.iter().any(|kept| kept.name == planned.name));
+        Ok(plan)
+    }
+
+    /// The seeds of the scenario's repeats, its own first.
+    pub fn seeds(&self) -> Vec<u64> {
+        (0..self.scenario.repeats.0).map(|repeat| self.scenario.seed.wrapping_add(repeat.into())).collect()
     }
 
     /// Requests arrive over time.

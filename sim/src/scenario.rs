@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::metrics::Slo;
+use engine::models::initial_state::InitialState;
 use engine::scheduler::{Overlap, Pressure};
 use serde::{Deserialize, Serialize};
 use traces::{ExitsConfig, WorkloadConfig};
 
 use crate::numbers::{Count, Share};
+use crate::sweep::Axes;
 
 /// The file's fields; see `docs/scenario.md` for each one's meaning and default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,12 +40,21 @@ pub struct Scenario {
     /// Decides every random number.
     #[serde(default)]
     pub seed: u64,
+    /// Runs with seeds `seed`, `seed + 1`, .., for intervals.
+    #[serde(default = "one")]
+    pub repeats: Count,
     /// Latency limits, for goodput and (online) for capacity.
     #[serde(default)]
     pub slo: Option<Slo>,
     /// What is computed besides the runs themselves, and what is written.
     #[serde(default)]
     pub output: OutputSettings,
+    /// The real model of `--live` runs.
+    #[serde(default)]
+    pub live: LiveSettings,
+    /// Fields to vary, each over a list of values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Axes>,
 }
 
 /// A model by name, or any prelude-core-coda architecture.
@@ -211,6 +222,32 @@ pub struct OutputSettings {
     pub capacity: bool,
 }
 
+/// What a live run needs beside the scheduler.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LiveSettings {
+    /// The model's parameters.
+    pub weights: WeightsChoice,
+    /// Where Huginn's loop starts.
+    pub initial_state: InitialState,
+    /// Decides the prompts' tokens.
+    pub prompt_seed: u64,
+    /// CPU threads; 0 takes one a core.
+    pub threads: u32,
+    /// Live runs of each scheduler, for their spread.
+    pub repeats: Count,
+}
+
+/// Where a live model's parameters come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WeightsChoice {
+    /// Random, from a seed: times do not depend on values.
+    Random(u64),
+    /// A safetensors file, or the index of several.
+    File(PathBuf),
+}
+
 impl Model {
     /// Its shapes.
     pub fn architecture(&self) -> Architecture {
@@ -256,6 +293,23 @@ impl Default for OutputSettings {
     fn default() -> Self {
         Self { requests: true, steps: true, timeline: true, plots: true, floor: true, capacity: true }
     }
+}
+
+impl Default for LiveSettings {
+    fn default() -> Self {
+        Self {
+            weights: WeightsChoice::Random(0),
+            initial_state: InitialState::Zero,
+            prompt_seed: 0,
+            threads: 0,
+            repeats: Count(3),
+        }
+    }
+}
+
+/// No repeats.
+fn one() -> Count {
+    Count(1)
 }
 
 /// The paper's comparison.

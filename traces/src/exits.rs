@@ -72,7 +72,8 @@ impl Exits {
             Ok(Self::Distribution(Distribution::new(table, correlation, seed)))
         };
         match config {
-            ExitsConfig::FullDepth => Ok(Self::FullDepth(allowed.max)),
+            // What a gate will do is known only when it has run.
+            ExitsConfig::FullDepth | ExitsConfig::Gate(_) => Ok(Self::FullDepth(allowed.max)),
             ExitsConfig::Replay => recorded
                 .map(|exits| Self::Replay(Arc::new(exits)))
                 .ok_or(TracesError::NeedsFile { what: "exits: replay" }),

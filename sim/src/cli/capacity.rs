@@ -8,12 +8,12 @@ use sim::plan::Plan;
 use super::{Chosen, show};
 
 #[derive(Args)]
-pub(super) struct Arguments {
+pub(super) struct CapacityArguments {
     #[command(flatten)]
     chosen: Chosen,
 }
 
-pub(super) fn serve(arguments: &Arguments) -> Result<(), Report> {
+pub(super) fn serve(arguments: &CapacityArguments) -> Result<(), Report> {
     let loaded = arguments.chosen.load()?;
     let plan = Plan::new(loaded.scenario.clone()).map_err(|error| show::plan_error(&error, &loaded))?;
     let curves = capacity::curves(&plan).map_err(|error| show::plan_error(&error, &loaded))?;

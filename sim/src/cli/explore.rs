@@ -13,7 +13,7 @@ use sim::scenario::Model;
 use super::{Chosen, show};
 
 #[derive(Args)]
-pub(super) struct Arguments {
+pub(super) struct ExploreArguments {
     #[command(flatten)]
     chosen: Chosen,
     /// The scenario's model with other prelude-core-coda splits, such as 2-4-2,1-4-1,0-4-0.
@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     gpus: Vec<String>,
 }
 
-pub(super) fn serve(arguments: &Arguments) -> Result<(), Report> {
+pub(super) fn serve(arguments: &ExploreArguments) -> Result<(), Report> {
     let loaded = arguments.chosen.load()?;
     let plan = Plan::new(loaded.scenario.clone()).map_err(|error| show::plan_error(&error, &loaded))?;
     let mut models: Vec<Architecture> = arguments.splits.iter().map(|split| split.of(&plan.model)).collect();

@@ -4,6 +4,7 @@ mod capacity;
 mod explore;
 mod show;
 mod simulate;
+mod sweep;
 mod tune;
 
 use std::path::PathBuf;
@@ -19,17 +20,21 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    simulate: Option<simulate::Arguments>,
+    simulate: simulate::SimulateArguments,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// Searches the highest request rate that keeps the SLO, and draws latencies over the rate.
-    Capacity(capacity::Arguments),
+    Capacity(capacity::CapacityArguments),
     /// Compares architectures on a datasheet's GPU: costs, KV, bounds and simulated speed-ups.
-    Explore(explore::Arguments),
+    Explore(explore::ExploreArguments),
     /// Picks scheduler mode, W, K and S, and says why.
-    Tune(tune::Arguments),
+    Tune(tune::TuneArguments),
+    /// Runs every point of the scenario's `sweep`, or goes on where it was stopped.
+    Sweep(sweep::SweepArguments),
+    /// Combines what `sim sweep --shard` left in one or more folders.
+    Merge(sweep::MergeArguments),
 }
 
 /// Which scenario, and what is changed in it; the same for every subcommand.
@@ -40,7 +45,7 @@ struct Chosen {
     /// Sets a field of the scenario, as path.to.field=value; list entries by index.
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     overrides: Vec<String>,
-    /// At most 300 requests, and 30 s of arrivals.
+    /// At most 300 requests, 30 s of arrivals, and the ends of each swept list.
     #[arg(long)]
     quick: bool,
     /// Where to write; reports/out/<scenario> by default.
@@ -50,12 +55,13 @@ struct Chosen {
 
 /// Does what the arguments say; prints to stdout.
 pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
-    match (arguments.command, arguments.simulate) {
-        (Some(Command::Capacity(arguments)), _) => capacity::serve(&arguments),
-        (Some(Command::Explore(arguments)), _) => explore::serve(&arguments),
-        (Some(Command::Tune(arguments)), _) => tune::serve(&arguments),
-        (None, Some(simulate)) => simulate::serve(&simulate),
-        (None, None) => unreachable!("clap asks for a scenario or a subcommand"),
+    match arguments.command {
+        None => simulate::serve(&arguments.simulate),
+        Some(Command::Capacity(arguments)) => capacity::serve(&arguments),
+        Some(Command::Explore(arguments)) => explore::serve(&arguments),
+        Some(Command::Tune(arguments)) => tune::serve(&arguments),
+        Some(Command::Sweep(arguments)) => sweep::serve(&arguments),
+        Some(Command::Merge(arguments)) => sweep::merge(&arguments),
     }
 }
 
@@ -63,7 +69,7 @@ impl Chosen {
     fn load(&self) -> Result<Loaded, Report> {
         let mut loaded = Loaded::read(&self.scenario, &self.overrides).map_err(show::load_error)?;
         if self.quick {
-            sim::quick::shrink(&mut loaded.scenario);
+            loaded.shrink();
         }
         Ok(loaded)
     }

@@ -8,7 +8,7 @@ use sim::tune;
 use super::{Chosen, show};
 
 #[derive(Args)]
-pub(super) struct Arguments {
+pub(super) struct TuneArguments {
     #[command(flatten)]
     chosen: Chosen,
     /// What is maximised.
@@ -24,7 +24,7 @@ enum Objective {
     Goodput,
 }
 
-pub(super) fn serve(arguments: &Arguments) -> Result<(), Report> {
+pub(super) fn serve(arguments: &TuneArguments) -> Result<(), Report> {
     let loaded = arguments.chosen.load()?;
     let plan = Plan::new(loaded.scenario.clone()).map_err(|error| show::plan_error(&error, &loaded))?;
     let objective = match arguments.objective {
