@@ -4,9 +4,13 @@
 //! graph bucket and `N_c` the KV entries that they read. `floor = 0` is the paper's linear form; a roofline has the time to
 //! stream the weights as its floor.
 
+mod buckets;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use buckets::{BucketSizes, Buckets};
 
 use crate::architecture::Architecture;
 use crate::units::Nanos;
@@ -111,19 +115,6 @@ pub struct HostCost {
     pub read_us: f64,
 }
 
-/// Batch sizes for which graphs were captured; a batch is padded to the next one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Buckets {
-    /// No padding.
-    #[default]
-    Exact,
-    /// 1, 2, 4, 8, ..
-    PowersOfTwo,
-    /// An ascending list; larger batches are padded to a multiple of its last entry.
-    List(Vec<u32>),
-}
-
 /// Bandwidths for moving KV.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -223,20 +214,6 @@ impl PrefillCost {
     /// Milliseconds for `tokens` prompt tokens with `pairs` (token, KV entry) pairs.
     pub fn time_ms(&self, tokens: u32, pairs: u64) -> f64 {
         self.delta_ms + self.floor_ms.max(self.gamma_us * f64::from(tokens) / 1e3) + self.alpha_ns * pairs as f64 / 1e6
-    }
-}
-
-impl Buckets {
-    /// The padded batch size.
-    pub fn pad(&self, rows: u32) -> u32 {
-        match self {
-            Self::Exact => rows,
-            Self::PowersOfTwo => rows.next_power_of_two(),
-            Self::List(sizes) => sizes.iter().copied().find(|&size| size >= rows).unwrap_or_else(|| {
-                let last = sizes.last().copied().unwrap_or(1);
-                rows.div_ceil(last) * last
-            }),
-        }
     }
 }
 
@@ -376,12 +353,6 @@ impl Profile {
                 reason: format!("must be greater than zero, got {value}"),
             });
         }
-        if let Buckets::List(sizes) = &self.buckets
-            && (sizes.is_empty() || sizes[0] == 0 || !sizes.is_sorted_by(|a, b| a < b))
-        {
-            let reason = format!("must be a rising list of batch sizes from 1, got {sizes:?}");
-            return Err(ProfileError { field: "buckets".into(), reason });
-        }
         if let Some(Covariance { matrix, .. }) = self.fit.as_ref().and_then(|fit| fit.covariance)
             && !(matrix.iter().flatten().all(|entry| entry.is_finite()) && (0..4).all(|i| matrix[i][i] >= 0.0))
         {
@@ -429,12 +400,5 @@ mod tests {
             let computed = floor_ms(model, rows);
             assert!((computed / floor - 1.0).abs() < 0.01, "{model} at {rows} rows: {computed}, not {floor}");
         }
-    }
-
-    #[test]
-    fn batches_are_padded_to_the_next_bucket() {
-        let list = Buckets::List(vec![1, 8, 24]);
-        assert_eq!([1, 2, 8, 9, 25, 49].map(|rows| list.pad(rows)), [1, 8, 8, 24, 48, 72]);
-        assert_eq!([1, 3, 64, 65].map(|rows| Buckets::PowersOfTwo.pad(rows)), [1, 4, 64, 128]);
     }
 }

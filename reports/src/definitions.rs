@@ -84,7 +84,7 @@ definitions! {
     PREEMPTIONS: "preemptions", "",
         "Times that a request that finished had lost its slot to KV pressure.";
     SATURATED: "past saturation", "",
-        "Whether the prompt queue grows by more than 2% of the arrival rate over the last four fifths of the arrivals (least squares).";
+        "Whether the prompt queue grows by more than 2% of the arrival rate and by more than chance explains (2 sqrt(2.4 rate / window)), over the last four fifths of the arrivals (least squares).";
     QUEUE_GROWTH: "queue growth", "requests/s",
         "Slope of the prompt queue over the last four fifths of the arrivals (least squares).";
     INTERVAL: "95% interval", "",

@@ -137,7 +137,7 @@ impl<'a> Run<'a> {
             mode: run.mode.name(),
             min_coda_batch: match run.mode {
                 Mode::Refill { min_coda_batch } => Some(min_coda_batch),
-                Mode::NoRefill | Mode::ContinuousBatching => None,
+                Mode::NoRefill | Mode::ContinuousBatching | Mode::AdaptiveRefill(_) => None,
             },
             baseline: bounds.is_some_and(|bounds| bounds.baseline),
             throughput_tokens_per_s: metrics.throughput_tokens_per_s,

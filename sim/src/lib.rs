@@ -2,6 +2,7 @@
 
 pub mod capacity;
 pub mod compare;
+pub mod explore;
 pub mod facts;
 pub mod fields;
 pub mod live;
@@ -18,3 +19,4 @@ pub mod run;
 pub mod scenario;
 pub mod steps;
 pub mod sweep;
+pub mod tune;

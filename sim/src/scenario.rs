@@ -179,8 +179,29 @@ pub enum ModeName {
     ContinuousBatching,
     /// Exits shrink the core batch.
     NoRefill,
-    /// Successors of exited tokens refill it.
+    /// Successors of exited tokens refill it, once at least K have gathered.
     Refill,
+    /// The same, as soon as waiting for more exits would cost more than it saves.
+    AdaptiveRefill,
+}
+
+impl ModeName {
+    /// The name in scenarios.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ContinuousBatching => "continuous_batching",
+            Self::NoRefill => "no_refill",
+            Self::Refill => "refill",
+            Self::AdaptiveRefill => "adaptive_refill",
+        }
+    }
+}
+
+impl Entry {
+    /// A scheduler of a mode, with its defaults.
+    pub fn of(mode: ModeName) -> Self {
+        Self { mode, min_coda_batch: None, coda_share: None, full_depth: false, name: None }
+    }
 }
 
 /// What is computed and written besides `summary.json` and the resolved scenario.
@@ -293,7 +314,5 @@ fn one() -> Count {
 
 /// The paper's comparison.
 fn default_compare() -> Vec<Entry> {
-    [ModeName::ContinuousBatching, ModeName::NoRefill, ModeName::Refill]
-        .map(|mode| Entry { mode, min_coda_batch: None, coda_share: None, full_depth: false, name: None })
-        .into()
+    [ModeName::ContinuousBatching, ModeName::NoRefill, ModeName::Refill].map(Entry::of).into()
 }

@@ -1,8 +1,11 @@
 //! The command line: a scenario alone is simulated, a subcommand asks for something else.
 
+mod capacity;
+mod explore;
 mod show;
 mod simulate;
 mod sweep;
+mod tune;
 
 use std::path::PathBuf;
 
@@ -22,6 +25,12 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Searches the highest request rate that keeps the SLO, and draws latencies over the rate.
+    Capacity(capacity::CapacityArguments),
+    /// Compares architectures on a datasheet's GPU: costs, KV, bounds and simulated speed-ups.
+    Explore(explore::ExploreArguments),
+    /// Picks scheduler mode, W, K and S, and says why.
+    Tune(tune::TuneArguments),
     /// Runs every point of the scenario's `sweep`, or goes on where it was stopped.
     Sweep(sweep::SweepArguments),
     /// Combines what `sim sweep --shard` left in one or more folders.
@@ -48,6 +57,9 @@ struct Chosen {
 pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
     match arguments.command {
         None => simulate::serve(&arguments.simulate),
+        Some(Command::Capacity(arguments)) => capacity::serve(&arguments),
+        Some(Command::Explore(arguments)) => explore::serve(&arguments),
+        Some(Command::Tune(arguments)) => tune::serve(&arguments),
         Some(Command::Sweep(arguments)) => sweep::serve(&arguments),
         Some(Command::Merge(arguments)) => sweep::merge(&arguments),
     }

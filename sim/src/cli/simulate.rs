@@ -97,8 +97,7 @@ fn write_report(
     schedulers: Vec<SchedulerReport>,
     confidence: Option<Confidence>,
 ) -> reports::Result<reports::Report> {
-    let yaml = serde_yaml::to_string(&plan.scenario).expect("a scenario is YAML");
-    let report = reports::Report { confidence, ..compare::report(plan, name, yaml, schedulers) };
+    let report = reports::Report { confidence, ..compare::report(plan, name, plan.yaml(), schedulers) };
     let plots = plan.scenario.output.plots;
     reports::write(&report, dir, WriteOptions { plots, png: plots, html: plots })?;
     Ok(report)
