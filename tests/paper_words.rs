@@ -32,7 +32,8 @@ fn bounds(scenario: Scenario) -> [Bounds; 2] {
 fn by_k(model: &str, w: u32, ks: &[u32]) -> Vec<f64> {
     let run_at = |&k: &u32| {
         let compare = sim::load::parse(&format!("[{{ mode: refill, min_coda_batch: {k} }}]")).expect("valid YAML");
-        let plan = Plan::new(Scenario { compare, ..scenario(model, "sharegpt", 800, w) }).expect("the scenario can be run");
+        let plan =
+            Plan::new(Scenario { compare, ..scenario(model, "sharegpt", 800, w) }).expect("the scenario can be run");
         let Ok(recorder) = run::run(&plan, &plan.schedulers[0], &mut Discard);
         recorder.metrics().throughput_tokens_per_s
     };
@@ -44,9 +45,15 @@ fn by_k(model: &str, w: u32, ks: &[u32]) -> Vec<f64> {
 fn refill_wins_on_ouro_and_no_refill_on_huginn() {
     for (lengths, requests, w) in [("sharegpt", 1000, 64), ("alpaca", 2000, 64), ("arxiv", 200, 8)] {
         let [no_refill, refill] = bounds(scenario("ouro-1.4b", lengths, requests, w));
-        assert!(1.0 < no_refill.speedup && no_refill.speedup < refill.speedup, "Ouro, {lengths}: {no_refill:?} {refill:?}");
+        assert!(
+            1.0 < no_refill.speedup && no_refill.speedup < refill.speedup,
+            "Ouro, {lengths}: {no_refill:?} {refill:?}"
+        );
         let [no_refill, refill] = bounds(scenario("huginn-3.5b", lengths, requests, w));
-        assert!(1.0 < refill.speedup && refill.speedup < no_refill.speedup, "Huginn, {lengths}: {no_refill:?} {refill:?}");
+        assert!(
+            1.0 < refill.speedup && refill.speedup < no_refill.speedup,
+            "Huginn, {lengths}: {no_refill:?} {refill:?}"
+        );
     }
 }
 

@@ -77,18 +77,19 @@ pub fn all(plan: &Plan) -> BTreeMap<String, Capacity> {
 /// Searches one scheduler's capacity; `None` if the plan's arrivals have no rate or none is carried.
 pub fn search(plan: &Plan, planned: &Planned, slo: Slo) -> Option<Found> {
     let mut tried = Vec::new();
+    // A rate at which nothing arrives, or more than a run can hold, is not carried.
     let mut carries = |rate_per_s: f64| {
-        let metrics = at_rate(plan, planned, rate_per_s)?;
+        let Some(metrics) = at_rate(plan, planned, rate_per_s) else { return false };
         let carried = slo.carried(&metrics);
         tried.push(Tried { rate_per_s, metrics, carried });
-        Some(carried)
+        carried
     };
     let mut low = rate(plan)?;
     let mut high = low;
-    if carries(low)? {
+    if carries(low) {
         for _ in 0..MAX_STEPS {
             high *= 2.0;
-            if !carries(high)? {
+            if !carries(high) {
                 break;
             }
             low = high;
@@ -96,7 +97,7 @@ pub fn search(plan: &Plan, planned: &Planned, slo: Slo) -> Option<Found> {
     } else {
         for _ in 0..MAX_STEPS {
             low /= 2.0;
-            if carries(low)? {
+            if carries(low) {
                 break;
             }
             high = low;
@@ -104,7 +105,7 @@ pub fn search(plan: &Plan, planned: &Planned, slo: Slo) -> Option<Found> {
     }
     while high / low > 1.0 + PRECISION {
         let middle = (low * high).sqrt();
-        if carries(middle)? {
+        if carries(middle) {
             low = middle;
         } else {
             high = middle;
@@ -123,7 +124,7 @@ pub fn rate(plan: &Plan) -> Option<f64> {
     }
 }
 
-/// A scheduler's run of the same plan at another rate; `None` if no request arrives, or without a rate.
+/// A scheduler's run of the same plan at another rate; `None` without a rate, or if no run can have this one.
 fn at_rate(plan: &Plan, planned: &Planned, rate_per_s: f64) -> Option<RunMetrics> {
     let mut plan = plan.clone();
     match &mut plan.scenario.workload.arrivals {
@@ -134,8 +135,7 @@ fn at_rate(plan: &Plan, planned: &Planned, rate_per_s: f64) -> Option<RunMetrics
     }
     plan.workload = match plan.requests() {
         Ok(workload) => workload,
-        // So low a rate that nothing arrives within the window.
-        Err(TracesError::NoRequests) => return None,
+        Err(TracesError::NoRequests | TracesError::TooMany { .. } | TracesError::TooLate { .. }) => return None,
         Err(error) => unreachable!("the workload was built before at another rate: {error}"),
     };
     let Ok(recorder) = run::run(&plan, planned, &mut Discard);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engine::live::RecordedExits;
 use engine::units::Depth;
-use traces::file::write::{FileWriter, RecordedRequest};
+use traces::file::write::{Contents, FileWriter, RecordedRequest};
 use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload, WorkloadConfig};
 
 use crate::plan::{Plan, Planned};
@@ -21,7 +21,7 @@ pub(super) fn recorded(
 ) -> Result<Exits, TracesError> {
     let stem: String = planned.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let path = dir.join(format!("recorded_{stem}.csv"));
-    let mut file = FileWriter::create(&path)?;
+    let mut file = FileWriter::create(&path, Contents::ALL)?;
     for arrival in plan.workload.arrivals() {
         let full = vec![planned.config.r_max; arrival.output_tokens as usize];
         // A refused request made no token; its row keeps the numbering.
