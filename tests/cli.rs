@@ -226,6 +226,66 @@ fn bad_files_are_errors_with_their_line() {
     refuses(SHAREGPT, &["--set", "workload.file=nowhere.csv"], &["nowhere.csv"]);
 }
 
+const LIVE: &str = "model: tiny-ouro
+profile: { roofline: { gpu: h200 } }
+workload:
+  lengths: { fixed: { prompt_tokens: 9, output_tokens: 6 } }
+  requests: 12
+  arrivals: offline
+exits:
+  distribution: { depths: { 2: 0.4, 3: 0.4, 4: 0.2 } }
+scheduler: { max_num_seqs: 4 }
+kv: { layout: last_exited, blocks: 512 }
+live: { repeats: 2 }
+";
+
+fn validation(dir: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(dir.join("out/validation.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_live_run_makes_the_predicted_batches() {
+    let gate = "exits={ gate: { threshold: 0.35, lookahead: true } }";
+    for arguments in [&["--live", "cpu"][..], &["--live", "cpu", "--set", gate]] {
+        let (dir, output) = run(LIVE, arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let validation = validation(dir.path());
+        for scheduler in validation["schedulers"].as_array().unwrap() {
+            assert_eq!(scheduler["batches_identical"], true, "{}", scheduler["first_difference"]);
+            assert_eq!(scheduler["predicted"]["mean_core_batch"], scheduler["measured"]["mean_core_batch"]);
+            for side in ["predicted", "measured", "error", "live_spread"] {
+                for metric in
+                    ["throughput_tokens_per_s", "speedup", "s_e2e", "ttft_s.p99", "tpot_s.mean", "normalized_s.p95"]
+                {
+                    assert!(scheduler[side][metric].as_f64().is_some_and(f64::is_finite), "{side} {metric}");
+                }
+            }
+            assert!(scheduler["ks_distance"]["ttft"].is_f64());
+        }
+        let timeline = fs::read_to_string(dir.path().join("out/trace.json")).unwrap();
+        assert!(timeline.contains("refill K=1, predicted") && timeline.contains("refill K=1, measured"));
+    }
+}
+
+#[test]
+fn live_requests_that_arrive_in_time_are_sent_on_time_and_say_so() {
+    let online = LIVE.replace("arrivals: offline", "arrivals: { poisson: { rate_per_s: 60 } }");
+    let (dir, output) = run(&online, &["--live", "cpu"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let validation = validation(dir.path());
+    assert!(validation["schedulers"][0]["batches_identical"].is_null(), "time decides online");
+}
+
+#[test]
+fn what_only_a_live_run_can_do_is_refused_elsewhere() {
+    let gate = "exits={ gate: { threshold: 0.5 } }";
+    refuses(LIVE, &["--set", gate], &["a gate decides by the model's own numbers", "--live"]);
+    refuses(LIVE, &["--live", "tpu"], &["invalid value"]);
+    refuses(LIVE, &["--live", "cpu", "--set", "live.weights.file=nowhere.safetensors"], &["nowhere.safetensors"]);
+    let alone = format!("{LIVE}compare: [{{ mode: refill }}]\n");
+    refuses(&alone, &["--live", "cpu"], &["mode: continuous_batching"]);
+}
+
 #[test]
 fn a_missing_scenario_is_an_error() {
     let output = sim(&["nowhere.yaml"]);

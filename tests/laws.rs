@@ -6,7 +6,7 @@ use engine::batch::{Batch, Plane, Row, Slot, Stage};
 use engine::layout::Layout;
 use engine::metrics::Recorder;
 use engine::request::RequestId;
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig, StageCosts};
 use engine::units::{Depth, Nanos};
 use proptest::prelude::*;
 use tests::{Exits, Log, World, arrival, roofline};
@@ -18,6 +18,10 @@ fn modes(w: u32) -> impl Strategy<Value = Mode> {
         Just(Mode::ContinuousBatching),
         Just(Mode::NoRefill),
         (1..=w).prop_map(|min_coda_batch| Mode::Refill { min_coda_batch }),
+        (0..40_u32).prop_map(|overhead| {
+            let costs = StageCosts::of(&roofline());
+            Mode::AdaptiveRefill(StageCosts { stage_overhead_us: overhead.into(), ..costs })
+        }),
     ]
 }
 

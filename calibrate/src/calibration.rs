@@ -3,12 +3,17 @@
 use std::collections::BTreeMap;
 
 use engine::architecture::Architecture;
+<<<<<<< HEAD
 use engine::layout::Layout;
 use engine::profile::{Buckets, Device, Fit, HostCost, PrefillCost, Profile, StageCost, Transfer};
+=======
+use engine::interval::student_t_95;
+use engine::profile::{Buckets, Covariance, Device, Fit, PrefillCost, Profile, StageCost};
+>>>>>>> main
 
 use crate::bootstrap::{Bootstrap, resample};
 use crate::boundary::{Boundary, reads_kv};
-use crate::cost::{COEFFICIENTS, Form, Sample, significant, student_t_95};
+use crate::cost::{COEFFICIENTS, Form, Sample, significant};
 use crate::depth::{DepthFit, by_point};
 use crate::error::CalibrateError;
 use crate::host::{host_cost, offload_gb_per_s};
@@ -157,6 +162,10 @@ impl Calibration {
             half_width: widths
                 .filter_map(|(i, name)| Some(((*name).into(), significant(chosen.fit.half_width(i)?))))
                 .collect(),
+            covariance: Some(Covariance {
+                degrees: chosen.fit.degrees as u32,
+                matrix: chosen.fit.covariance.map(|row| row.map(significant)),
+            }),
         }
     }
 }

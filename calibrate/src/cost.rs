@@ -1,8 +1,8 @@
 //! Fitting `delta + max(floor, gamma N_b) + alpha N_c` to times, in its two forms.
 
+use engine::interval::student_t_95;
 use engine::profile::StageCost;
 use nalgebra::Matrix4;
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::least_squares::{Equation, Solution, WIDTH, solve};
 
@@ -178,11 +178,6 @@ impl CostFit {
         let [delta_ms, floor_ms, gamma_us, alpha_ns] = self.coefficients.map(significant);
         StageCost { delta_ms, floor_ms, gamma_us, alpha_ns }
     }
-}
-
-/// The two-sided 95% quantile of Student's t, or infinity without a degree of freedom.
-pub fn student_t_95(degrees: usize) -> f64 {
-    StudentsT::new(0.0, 1.0, degrees as f64).map_or(f64::INFINITY, |t| t.inverse_cdf(0.975))
 }
 
 /// `1 - sum (y - fit)^2 / sum (y - mean)^2` of (y, fit) pairs; 1 where nothing varies.

@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod cpu;
 pub mod event_loop;
 pub mod executor;
+pub mod interval;
 pub mod kv;
 pub mod layout;
 pub mod live;

@@ -4,9 +4,13 @@
 //! graph bucket and `N_c` the KV entries that they read. `floor = 0` is the paper's linear form; a roofline has the time to
 //! stream the weights as its floor.
 
+mod buckets;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use buckets::{BucketSizes, Buckets};
 
 use crate::architecture::Architecture;
 use crate::units::Nanos;
@@ -111,19 +115,6 @@ pub struct HostCost {
     pub read_us: f64,
 }
 
-/// Batch sizes for which graphs were captured; a batch is padded to the next one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Buckets {
-    /// No padding.
-    #[default]
-    Exact,
-    /// 1, 2, 4, 8, ..
-    PowersOfTwo,
-    /// An ascending list; larger batches are padded to a multiple of its last entry.
-    List(Vec<u32>),
-}
-
 /// Bandwidths for moving KV.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -181,6 +172,19 @@ pub struct Fit {
     pub form: String,
     /// 95% confidence half-width of each coefficient, by name.
     pub half_width: BTreeMap<String, f64>,
+    /// How the coefficients' errors go together, to carry them into predictions.
+    #[serde(default)]
+    pub covariance: Option<Covariance>,
+}
+
+/// The covariance of the core's coefficients, in the order of [`StageCost`]'s fields and in the products of their units.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Covariance {
+    /// Measured points minus fitted coefficients, for Student's t.
+    pub degrees: u32,
+    /// Symmetric; rows of coefficients that were not fitted are zero.
+    pub matrix: [[f64; 4]; 4],
 }
 
 /// A profile that cannot be simulated with.
@@ -210,20 +214,6 @@ impl PrefillCost {
     /// Milliseconds for `tokens` prompt tokens with `pairs` (token, KV entry) pairs.
     pub fn time_ms(&self, tokens: u32, pairs: u64) -> f64 {
         self.delta_ms + self.floor_ms.max(self.gamma_us * f64::from(tokens) / 1e3) + self.alpha_ns * pairs as f64 / 1e6
-    }
-}
-
-impl Buckets {
-    /// The padded batch size.
-    pub fn pad(&self, rows: u32) -> u32 {
-        match self {
-            Self::Exact => rows,
-            Self::PowersOfTwo => rows.next_power_of_two(),
-            Self::List(sizes) => sizes.iter().copied().find(|&size| size >= rows).unwrap_or_else(|| {
-                let last = sizes.last().copied().unwrap_or(1);
-                rows.div_ceil(last) * last
-            }),
-        }
     }
 }
 
@@ -321,6 +311,8 @@ impl Profile {
             prefill: variant.prefill.unwrap_or(self.prefill),
             stage_overhead_us: variant.stage_overhead_us.unwrap_or(self.stage_overhead_us),
             variants: BTreeMap::new(),
+            // The fit is of the core that was replaced.
+            fit: self.fit.clone().filter(|_| variant.core.is_none()),
             ..self.clone()
         }
     }
@@ -361,11 +353,11 @@ impl Profile {
                 reason: format!("must be greater than zero, got {value}"),
             });
         }
-        if let Buckets::List(sizes) = &self.buckets
-            && (sizes.is_empty() || sizes[0] == 0 || !sizes.is_sorted_by(|a, b| a < b))
+        if let Some(Covariance { matrix, .. }) = self.fit.as_ref().and_then(|fit| fit.covariance)
+            && !(matrix.iter().flatten().all(|entry| entry.is_finite()) && (0..4).all(|i| matrix[i][i] >= 0.0))
         {
-            let reason = format!("must be a rising list of batch sizes from 1, got {sizes:?}");
-            return Err(ProfileError { field: "buckets".into(), reason });
+            let reason = "entries must be finite, and none on the diagonal negative".into();
+            return Err(ProfileError { field: "fit.covariance.matrix".into(), reason });
         }
         if self.core.time_ms(1, 1) <= 0.0 {
             return Err(ProfileError { field: "core".into(), reason: "a core step must take some time".into() });
@@ -408,12 +400,5 @@ mod tests {
             let computed = floor_ms(model, rows);
             assert!((computed / floor - 1.0).abs() < 0.01, "{model} at {rows} rows: {computed}, not {floor}");
         }
-    }
-
-    #[test]
-    fn batches_are_padded_to_the_next_bucket() {
-        let list = Buckets::List(vec![1, 8, 24]);
-        assert_eq!([1, 2, 8, 9, 25, 49].map(|rows| list.pad(rows)), [1, 8, 8, 24, 48, 72]);
-        assert_eq!([1, 3, 64, 65].map(|rows| Buckets::PowersOfTwo.pad(rows)), [1, 4, 64, 128]);
     }
 }

@@ -59,6 +59,8 @@ definitions! {
         "Last output token - intended arrival.";
     NORMALIZED: "normalized latency", "s/token",
         "End-to-end latency / output tokens.";
+    SEND_DELAY: "send delay", "s",
+        "Handed to the scheduler - intended arrival: what a running step delays. Latencies count from the intended arrival.";
     MEAN_CORE_BATCH: "mean core batch", "rows",
         "Rows per core step (under continuous batching per forward step, which loops the core inside).";
     MEAN_CODA_BATCH: "mean coda batch", "rows",
@@ -82,9 +84,13 @@ definitions! {
     PREEMPTIONS: "preemptions", "",
         "Times that a request that finished had lost its slot to KV pressure.";
     SATURATED: "past saturation", "",
-        "Whether the prompt queue grows by more than 2% of the arrival rate over the last four fifths of the arrivals (least squares).";
+        "Whether the prompt queue grows by more than 2% of the arrival rate and by more than chance explains (2 sqrt(2.4 rate / window)), over the last four fifths of the arrivals (least squares).";
     QUEUE_GROWTH: "queue growth", "requests/s",
         "Slope of the prompt queue over the last four fifths of the arrivals (least squares).";
+    INTERVAL: "95% interval", "",
+        "Mean ± half the width of the 95% interval by Student's t over repeats with seeds seed, seed + 1, ..; every scheduler gets the same requests, so a speed-up's interval is that of the ratios seed by seed.";
+    PROFILE_INTERVAL: "95% interval of the profile's fit", "",
+        "How far the errors of the core's fitted coefficients may move the figure: t × sqrt(sum over j of ((f(c + l_j) - f(c - l_j)) / 2)²), with l_j the columns of the Cholesky factor of their covariance.";
 }
 
 /// All definitions as a Markdown table, for docs.

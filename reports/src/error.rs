@@ -24,6 +24,14 @@ pub enum ReportError {
         /// Why.
         source: PolarsError,
     },
+    /// A row that is no CSV.
+    #[error("cannot write the table {}: {source}", path.display())]
+    Csv {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: csv::Error,
+    },
     /// A value that JSON cannot hold.
     #[error("cannot write {} as JSON: {source}", path.display())]
     Json {

@@ -1,12 +1,25 @@
 //! The sentences that a reader should remember.
 
+use engine::scheduler::Mode;
+
 use crate::format::{duration, number, percent, ratio};
+use crate::measures::Measures;
 use crate::report::{Report, SchedulerReport};
 
 /// What came out, one sentence a line; each scheduler but the baseline has one, if there is something to say of it.
 pub fn headline(report: &Report) -> Vec<String> {
     let sentence = if report.online { online } else { offline };
-    report.schedulers.iter().filter_map(sentence).collect()
+    let with_interval = |(index, run)| Some(sentence(run)? + &over_seeds(report, index).unwrap_or_default());
+    report.schedulers.iter().enumerate().filter_map(with_interval).collect()
+}
+
+/// How sure the speed-up is.
+fn over_seeds(report: &Report, scheduler: usize) -> Option<String> {
+    let confidence = report.confidence.as_ref()?;
+    let speedup = Measures::ALL.iter().position(|measure| measure.column == "speedup")?;
+    let interval = confidence.intervals(scheduler)[speedup]?;
+    let (mean, half_width) = (number(interval.mean), number(interval.half_width?));
+    Some(format!(" Over {} seeds: {mean} ± {half_width}×.", confidence.seeds.len()))
 }
 
 fn offline(run: &SchedulerReport) -> Option<String> {
@@ -28,10 +41,11 @@ fn online(run: &SchedulerReport) -> Option<String> {
     if let Some(capacity) = &run.capacity {
         let mut text =
             format!("{}: carries {} requests/s ({})", run.name, number(capacity.requests_per_s), capacity.slo);
-        if let Some(speedup) = capacity.speedup {
+        let compared = run.mode != Mode::ContinuousBatching;
+        if let Some(speedup) = capacity.speedup.filter(|_| compared) {
             text.push_str(&format!(", {}× full-depth continuous batching", ratio(speedup)));
         }
-        if let Some(share) = capacity.realised_share {
+        if let Some(share) = capacity.realised_share.filter(|_| compared) {
             text.push_str(&format!(", {}% of the bound S_e2e", percent(share)));
         }
         return Some(text + ".");

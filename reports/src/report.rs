@@ -5,6 +5,8 @@ use engine::metrics::{Latencies, RunMetrics};
 use engine::scheduler::Mode;
 use serde::Serialize;
 
+use crate::confidence::Confidence;
+
 /// One scenario: several schedulers on the same requests.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -20,6 +22,8 @@ pub struct Report {
     pub online: bool,
     /// The runs, in the order in which they are shown.
     pub schedulers: Vec<SchedulerReport>,
+    /// Repeats of the same comparison, if the scenario asks for them.
+    pub confidence: Option<Confidence>,
 }
 
 /// One scheduler's run.

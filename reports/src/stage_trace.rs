@@ -36,7 +36,7 @@ impl<W: Write> StageTrace<W> {
     /// Those of the writer.
     pub fn step(&mut self, step: &Step) -> io::Result<()> {
         let batch = &step.outcome.batch;
-        let refill = matches!(self.mode, Mode::Refill { .. });
+        let refill = matches!(self.mode, Mode::Refill { .. } | Mode::AdaptiveRefill(_));
         let detail = detail(step, self.source.filter(|_| refill));
         if feeds_prelude(batch.stage) {
             self.source = Some(batch.stage);
@@ -91,7 +91,7 @@ fn paper_name(stage: Stage) -> &'static str {
 /// other modes no rows outside a cohort.
 fn queues(mode: Mode, [recurrent, coda, decode]: [u32; 3]) -> String {
     match mode {
-        Mode::Refill { .. } => format!("{recurrent},{coda},"),
+        Mode::Refill { .. } | Mode::AdaptiveRefill(_) => format!("{recurrent},{coda},"),
         Mode::NoRefill | Mode::ContinuousBatching => format!(",,{decode}"),
     }
 }

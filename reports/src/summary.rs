@@ -1,10 +1,12 @@
 //! `summary.json`: every number of a report, for scripts. Missing and non-finite numbers are `null`.
 
 use engine::batch::Stage;
+use engine::interval::Interval;
 use engine::metrics::{Goodput, LatencySummary, RequestCounts, SteadyWindow};
 use engine::scheduler::Mode;
 use serde::{Serialize, Serializer};
 
+use crate::confidence::{ByMeasure, PairedDifference, paired_differences};
 use crate::headline::headline;
 use crate::report::{Capacity, Floor, Report, SchedulerReport};
 
@@ -19,7 +21,9 @@ pub fn summary_json(report: &Report) -> serde_json::Result<String> {
         facts: &report.facts,
         headline: headline(report),
         notes: &report.notes,
-        schedulers: report.schedulers.iter().map(Run::new).collect(),
+        seeds: report.confidence.as_ref().map(|confidence| confidence.seeds.as_slice()),
+        schedulers: report.schedulers.iter().enumerate().map(|(index, run)| Run::new(report, index, run)).collect(),
+        paired_differences: paired_differences(report),
     };
     Ok(serde_json::to_string_pretty(&summary)? + "\n")
 }
@@ -32,7 +36,11 @@ struct Summary<'a> {
     facts: &'a [(String, String)],
     headline: Vec<String>,
     notes: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seeds: Option<&'a [u64]>,
     schedulers: Vec<Run<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    paired_differences: Vec<PairedDifference<'a>>,
 }
 
 #[derive(Serialize)]
@@ -73,6 +81,10 @@ struct Run<'a> {
     mean_exit_depth: Option<f64>,
     exit_depths: Vec<ExitDepth>,
     stages: Vec<StageJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interval: Option<ByMeasure<Interval>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile_half_width: Option<ByMeasure<f64>>,
 }
 
 #[derive(Serialize)]
@@ -110,7 +122,8 @@ struct StageJson {
 }
 
 impl<'a> Run<'a> {
-    fn new(run: &'a SchedulerReport) -> Self {
+    fn new(report: &Report, index: usize, run: &'a SchedulerReport) -> Self {
+        let confidence = report.confidence.as_ref();
         let (metrics, bounds) = (&run.metrics, run.bounds);
         let stage = |&(stage, totals): &(Stage, engine::metrics::StageTotals)| StageJson {
             stage: stage.name(),
@@ -124,7 +137,7 @@ impl<'a> Run<'a> {
             mode: run.mode.name(),
             min_coda_batch: match run.mode {
                 Mode::Refill { min_coda_batch } => Some(min_coda_batch),
-                Mode::NoRefill | Mode::ContinuousBatching => None,
+                Mode::NoRefill | Mode::ContinuousBatching | Mode::AdaptiveRefill(_) => None,
             },
             baseline: bounds.is_some_and(|bounds| bounds.baseline),
             throughput_tokens_per_s: metrics.throughput_tokens_per_s,
@@ -163,6 +176,9 @@ impl<'a> Run<'a> {
             mean_exit_depth: (metrics.mean_exit_depth > 0.0).then_some(metrics.mean_exit_depth),
             exit_depths: run.exit_shares().into_iter().map(ExitDepth::from).collect(),
             stages: metrics.stages.iter().map(stage).collect(),
+            interval: confidence.map(|confidence| ByMeasure::new(confidence.intervals(index))),
+            profile_half_width: confidence
+                .and_then(|confidence| Some(ByMeasure::new(confidence.profile.as_ref()?[index].clone()))),
         }
     }
 }

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ReportError, Result};
 use crate::file::write_whole;
-use crate::html::{Drawn, page};
+use crate::headline::headline;
+use crate::html::{Drawn, Page};
 use crate::plots::plots;
 use crate::report::Report;
 use crate::summary::summary_json;
+use crate::table::tables;
 
 /// Which files are written besides `summary.json` and `scenario.yaml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +48,17 @@ pub fn write(report: &Report, folder: &Path, options: WriteOptions) -> Result<Ve
         drawn.push(Drawn { plot, svg: plot.figure.svg()? });
     }
     if options.html {
-        written.push(write_whole(&folder.join("report.html"), page(report, &drawn).as_bytes())?);
+        let [overview, latencies] = tables(report);
+        let page = Page {
+            title: &report.title,
+            headline: headline(report),
+            facts: &report.facts,
+            tables: &[("Summary", overview), ("Latency", latencies)],
+            plots: &drawn,
+            notes: &report.notes,
+            scenario_yaml: &report.scenario_yaml,
+        };
+        written.push(write_whole(&folder.join("report.html"), page.html().as_bytes())?);
     }
     Ok(written)
 }

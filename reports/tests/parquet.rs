@@ -32,7 +32,7 @@ fn requests_come_back_as_they_were() -> TestResult {
     let names: Vec<&str> = table.get_column_names().iter().map(|name| name.as_str()).collect();
     assert_eq!(
         names.join(","),
-        "scheduler,request,arrival_s,admitted_s,first_token_s,finish_s,prompt_tokens,\
+        "scheduler,request,arrival_s,sent_s,admitted_s,first_token_s,finish_s,prompt_tokens,\
         output_tokens,ttft_s,tpot_s,e2e_s,normalized_s,mean_exit_depth,preemptions"
     );
     let text = |column, row| {
@@ -88,7 +88,7 @@ fn an_empty_file_has_its_columns_and_a_dropped_writer_leaves_none() -> TestResul
     drop(RequestsWriter::create(&path)?);
     assert_eq!(std::fs::read_dir(folder.path())?.count(), 0);
     RequestsWriter::create(&path)?.finish()?;
-    assert_eq!(read(&path)?.shape(), (0, 14));
+    assert_eq!(read(&path)?.shape(), (0, 15));
     Ok(())
 }
 
@@ -108,6 +108,7 @@ fn record(id: u32) -> RequestRecord {
     RequestRecord {
         request: RequestId(id),
         arrival: second(id),
+        sent: second(id),
         admitted: second(id + 1),
         first_token: second(id) + Nanos(1_500_000_000),
         finish: second(id + output_tokens - 1) + Nanos(1_500_000_000),

@@ -213,5 +213,6 @@ fn report(rate_per_s: Option<f64>) -> Report {
         scenario_yaml: "workload: '<many>'\n".into(),
         online: rate_per_s.is_some(),
         schedulers: schedulers.to_vec(),
+        confidence: None,
     }
 }

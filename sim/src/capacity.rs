@@ -1,4 +1,6 @@
-//! The highest request rate at which a scheduler keeps the SLO, by bisection.
+//! The highest request rate at which a scheduler keeps the SLO, by bisection, and its latencies over the rate.
+
+mod study;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +14,8 @@ use traces::{ArrivalsConfig, TracesError};
 use crate::plan::{Plan, Planned};
 use crate::run::{self, Discard};
 
+pub use study::{Curve, curves, study};
+
 /// The search ends when a rate that is carried and one that is not are this close.
 const PRECISION: f64 = 0.01;
 
@@ -19,13 +23,13 @@ const PRECISION: f64 = 0.01;
 const MAX_STEPS: u32 = 12;
 
 /// A rate that was tried.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Tried {
     /// Requests per second.
     pub rate_per_s: f64,
-    /// Share of finished requests that kept the limits.
-    pub attained: f64,
-    /// Enough kept them, and the queue did not grow.
+    /// The run at that rate.
+    pub metrics: RunMetrics,
+    /// The SLO was kept, and the queue did not grow.
     pub carried: bool,
 }
 
@@ -34,10 +38,16 @@ pub struct Tried {
 pub struct Found {
     /// The highest rate that was carried.
     pub rate_per_s: f64,
-    /// The run at that rate.
-    pub metrics: RunMetrics,
     /// Every rate that was tried, in order.
     pub tried: Vec<Tried>,
+}
+
+impl Found {
+    /// The run at the capacity.
+    pub fn metrics(&self) -> &RunMetrics {
+        let at = self.tried.iter().find(|tried| tried.rate_per_s == self.rate_per_s);
+        &at.expect("a capacity was tried").metrics
+    }
 }
 
 /// The capacity of every scheduler of an online plan, by name, and its ratio to full-depth continuous batching's.
@@ -52,8 +62,8 @@ pub fn all(plan: &Plan) -> BTreeMap<String, Capacity> {
             _ => search(plan, planned, slo)?,
         };
         let speedup = found.rate_per_s / base.rate_per_s;
-        let s_dec = bounds::s_dec(&plan.model, found.metrics.mean_exit_depth);
-        let s_e2e = bounds::s_e2e(s_dec, base.metrics.prefill_share);
+        let s_dec = bounds::s_dec(&plan.model, found.metrics().mean_exit_depth);
+        let s_e2e = bounds::s_e2e(s_dec, base.metrics().prefill_share);
         Some(Capacity {
             requests_per_s: found.rate_per_s,
             slo: describe(&slo),
@@ -67,23 +77,19 @@ pub fn all(plan: &Plan) -> BTreeMap<String, Capacity> {
 /// Searches one scheduler's capacity; `None` if the plan's arrivals have no rate or none is carried.
 pub fn search(plan: &Plan, planned: &Planned, slo: Slo) -> Option<Found> {
     let mut tried = Vec::new();
-    let mut best: Option<(f64, RunMetrics)> = None;
-    let mut try_rate = |rate_per_s: f64| {
-        let metrics = at_rate(plan, planned, rate_per_s)?;
-        let attained = metrics.goodput.map_or(0.0, |goodput| goodput.share);
-        let carried = attained >= slo.attainment && metrics.saturated() == Some(false);
-        tried.push(Tried { rate_per_s, attained, carried });
-        if carried {
-            best = Some((rate_per_s, metrics));
-        }
-        Some(carried)
+    // A rate at which nothing arrives, or more than a run can hold, is not carried.
+    let mut carries = |rate_per_s: f64| {
+        let Some(metrics) = at_rate(plan, planned, rate_per_s) else { return false };
+        let carried = slo.carried(&metrics);
+        tried.push(Tried { rate_per_s, metrics, carried });
+        carried
     };
     let mut low = rate(plan)?;
     let mut high = low;
-    if try_rate(low)? {
+    if carries(low) {
         for _ in 0..MAX_STEPS {
             high *= 2.0;
-            if !try_rate(high)? {
+            if !carries(high) {
                 break;
             }
             low = high;
@@ -91,7 +97,7 @@ pub fn search(plan: &Plan, planned: &Planned, slo: Slo) -> Option<Found> {
     } else {
         for _ in 0..MAX_STEPS {
             low /= 2.0;
-            if try_rate(low)? {
+            if carries(low) {
                 break;
             }
             high = low;
@@ -99,14 +105,15 @@ pub fn search(plan: &Plan, planned: &Planned, slo: Slo) -> Option<Found> {
     }
     while high / low > 1.0 + PRECISION {
         let middle = (low * high).sqrt();
-        if try_rate(middle)? {
+        if carries(middle) {
             low = middle;
         } else {
             high = middle;
         }
     }
-    let (rate_per_s, metrics) = best?;
-    Some(Found { rate_per_s, metrics, tried })
+    let carried = tried.iter().filter(|tried| tried.carried).map(|tried| tried.rate_per_s);
+    let rate_per_s = carried.max_by(f64::total_cmp)?;
+    Some(Found { rate_per_s, tried })
 }
 
 /// The mean rate of the plan's arrivals, if they have one.
@@ -117,7 +124,7 @@ pub fn rate(plan: &Plan) -> Option<f64> {
     }
 }
 
-/// The same plan at another rate.
+/// A scheduler's run of the same plan at another rate; `None` without a rate, or if no run can have this one.
 fn at_rate(plan: &Plan, planned: &Planned, rate_per_s: f64) -> Option<RunMetrics> {
     let mut plan = plan.clone();
     match &mut plan.scenario.workload.arrivals {
@@ -128,8 +135,7 @@ fn at_rate(plan: &Plan, planned: &Planned, rate_per_s: f64) -> Option<RunMetrics
     }
     plan.workload = match plan.requests() {
         Ok(workload) => workload,
-        // So low a rate that nothing arrives within the window.
-        Err(TracesError::NoRequests) => return None,
+        Err(TracesError::NoRequests | TracesError::TooMany { .. } | TracesError::TooLate { .. }) => return None,
         Err(error) => unreachable!("the workload was built before at another rate: {error}"),
     };
     let Ok(recorder) = run::run(&plan, planned, &mut Discard);
@@ -138,7 +144,9 @@ fn at_rate(plan: &Plan, planned: &Planned, rate_per_s: f64) -> Option<RunMetrics
 
 /// The SLO in words, as reports print it.
 fn describe(slo: &Slo) -> String {
-    let limits: Vec<_> =
-        slo.limits().map(|(field, limit)| format!("{} <= {limit} ms", field.trim_end_matches("_ms"))).collect();
-    format!("{} for {}% of requests", limits.join(" and "), slo.attainment * 100.0)
+    let words = |(path, limit): (String, f64)| match path.trim_end_matches("_ms").split_once('.') {
+        Some((statistic, metric)) => format!("{statistic} {metric} <= {limit} ms"),
+        None => format!("{} <= {limit} ms for {}% of requests", path.trim_end_matches("_ms"), slo.attainment * 100.0),
+    };
+    slo.limits().map(words).collect::<Vec<_>>().join(", ")
 }

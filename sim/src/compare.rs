@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::bounds;
+use engine::architecture::Architecture;
 use engine::metrics::{Recorder, RunMetrics};
 use engine::scheduler::Mode;
 use reports::{Bounds, Floor, Report, SchedulerReport};
@@ -27,23 +27,24 @@ pub fn compare<E>(
         }
         let capacities =
             if plan.online() && plan.scenario.output.capacity { capacity::all(plan) } else { BTreeMap::new() };
-        let bounds = if plan.online() { Vec::new() } else { against_baseline(plan, &metrics(&recorders)) };
+        let bounds = if plan.online() { Vec::new() } else { bounds(plan, &metrics(&recorders)) };
         let floor = floor.map(|floor| floor.join().expect("a run does not panic")).unwrap_or_default();
         let reports =
             plan.schedulers.iter().zip(recorders).enumerate().map(|(index, (planned, recorder))| SchedulerReport {
                 bounds: bounds.get(index).copied(),
                 floor: floor.get(index).copied(),
                 capacity: capacities.get(&planned.name).cloned(),
-                ..SchedulerReport::new(
-                    planned.name.clone(),
-                    planned.config.mode,
-                    recorder.metrics(),
-                    recorder.latencies().clone(),
-                    planned.config.kv.blocks.into(),
-                )
+                ..scheduler_report(planned, &recorder)
             });
         Ok(reports.collect())
     })
+}
+
+/// A run's report, without anything to compare it with.
+pub fn scheduler_report(planned: &Planned, recorder: &Recorder) -> SchedulerReport {
+    let kv_blocks = planned.config.kv.blocks.into();
+    let latencies = recorder.latencies().clone();
+    SchedulerReport::new(planned.name.clone(), planned.config.mode, recorder.metrics(), latencies, kv_blocks)
 }
 
 /// The report of a comparison.
@@ -55,6 +56,7 @@ pub fn report(plan: &Plan, title: &str, scenario_yaml: String, schedulers: Vec<S
         scenario_yaml,
         online: plan.online(),
         schedulers,
+        confidence: None,
     }
 }
 
@@ -62,8 +64,8 @@ fn metrics(recorders: &[Recorder]) -> Vec<RunMetrics> {
     recorders.iter().map(Recorder::metrics).collect()
 }
 
-/// Each scheduler against full-depth continuous batching, which is run if it is not among them.
-fn against_baseline(plan: &Plan, metrics: &[RunMetrics]) -> Vec<Bounds> {
+/// Each scheduler's run against full-depth continuous batching, which is run on the modelled device if it is not among them.
+pub fn bounds(plan: &Plan, metrics: &[RunMetrics]) -> Vec<Bounds> {
     let found = plan.schedulers.iter().position(|planned| planned.config.mode == Mode::ContinuousBatching);
     let baseline = match found {
         Some(index) => metrics[index].clone(),
@@ -72,23 +74,48 @@ fn against_baseline(plan: &Plan, metrics: &[RunMetrics]) -> Vec<Bounds> {
             recorder.metrics()
         }
     };
-    let against = |(index, run): (usize, &RunMetrics)| {
-        let speedup = run.throughput_tokens_per_s / baseline.throughput_tokens_per_s;
-        let steady = run.steady.zip(baseline.steady);
+    let baseline = Speed::of(&baseline);
+    let against =
+        |(index, run)| Bounds { baseline: found == Some(index), ..Speed::of(run).against(&baseline, &plan.model) };
+    metrics.iter().enumerate().map(against).collect()
+}
+
+/// What a comparison with full depth reads of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Speed {
+    throughput_tokens_per_s: f64,
+    steady_tokens_per_s: Option<f64>,
+    mean_exit_depth: f64,
+    prefill_share: f64,
+}
+
+impl Speed {
+    pub(crate) fn of(run: &RunMetrics) -> Self {
+        Self {
+            throughput_tokens_per_s: run.throughput_tokens_per_s,
+            steady_tokens_per_s: run.steady.map(|window| window.throughput_tokens_per_s),
+            mean_exit_depth: run.mean_exit_depth,
+            prefill_share: run.prefill_share,
+        }
+    }
+
+    /// Against the full-depth continuous-batching run of the same requests.
+    pub(crate) fn against(&self, baseline: &Self, model: &Architecture) -> Bounds {
+        let speedup = self.throughput_tokens_per_s / baseline.throughput_tokens_per_s;
+        let steady = self.steady_tokens_per_s.zip(baseline.steady_tokens_per_s);
         // A run without decoded tokens has no exits to gain from.
-        let depth = if run.mean_exit_depth > 0.0 { run.mean_exit_depth } else { f64::from(plan.model.r_max.0) };
-        let s_dec = bounds::s_dec(&plan.model, depth);
-        let s_e2e = bounds::s_e2e(s_dec, baseline.prefill_share);
+        let depth = if self.mean_exit_depth > 0.0 { self.mean_exit_depth } else { f64::from(model.r_max.0) };
+        let s_dec = engine::bounds::s_dec(model, depth);
+        let s_e2e = engine::bounds::s_e2e(s_dec, baseline.prefill_share);
         Bounds {
-            baseline: found == Some(index),
+            baseline: false,
             speedup,
-            steady_speedup: steady.map(|(run, base)| run.throughput_tokens_per_s / base.throughput_tokens_per_s),
+            steady_speedup: steady.map(|(run, base)| run / base),
             s_dec,
             s_e2e,
             realised_share: speedup / s_e2e,
         }
-    };
-    metrics.iter().enumerate().map(against).collect()
+    }
 }
 
 /// The same comparison where only physics costs time.
@@ -98,7 +125,7 @@ fn at_floor(plan: &Plan) -> Vec<Floor> {
         recorder.metrics()
     });
     let runs: Vec<_> = runs.collect();
-    let floors = against_baseline(plan, &runs).into_iter().zip(&runs).map(|(bounds, run)| Floor {
+    let floors = bounds(plan, &runs).into_iter().zip(&runs).map(|(bounds, run)| Floor {
         throughput_tokens_per_s: run.throughput_tokens_per_s,
         speedup: bounds.speedup,
         realised_share: bounds.realised_share,

@@ -2,14 +2,21 @@
 
 pub mod capacity;
 pub mod compare;
+pub mod explore;
 pub mod facts;
+pub mod fields;
+pub mod live;
 pub mod load;
 pub mod locate;
 pub mod modelled;
 pub mod numbers;
 pub mod output;
+pub mod parallel;
 pub mod plan;
 pub mod quick;
+pub mod repeats;
 pub mod run;
 pub mod scenario;
 pub mod steps;
+pub mod sweep;
+pub mod tune;

@@ -8,10 +8,15 @@ use serde_yaml::Spanned;
 
 /// Bytes of the value at a dotted path (list entries by index), or of the deepest part of the path that is there.
 pub fn locate(text: &str, path: &str) -> Option<Range<usize>> {
+    locate_keys(text, path.split('.'))
+}
+
+/// The same, for keys that may have dots in them.
+pub fn locate_keys<'a>(text: &str, keys: impl IntoIterator<Item = &'a str>) -> Option<Range<usize>> {
     let root: Spanned<Node> = crate::load::parse(text).ok()?;
     let mut at = &root;
     let mut found = None;
-    for key in path.split('.') {
+    for key in keys {
         let Some(child) = at.value.child(key) else { break };
         found = Some(child);
         at = child;

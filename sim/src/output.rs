@@ -1,7 +1,7 @@
 //! Where a run's steps and requests go: files that are written as the run goes, and a progress bar.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engine::event_loop::Step;
 use engine::metrics::RequestRecord;
@@ -15,6 +15,7 @@ use crate::scenario::OutputSettings;
 
 /// The data files of one scenario, shared by its schedulers; under temporary names until [`Files::finish`].
 pub struct Files {
+    dir: PathBuf,
     requests: Option<RequestsWriter>,
     steps: Option<StepsWriter>,
     timeline: Option<TimelineWriter>,
@@ -27,6 +28,7 @@ impl Files {
     /// A file cannot be made.
     pub fn create(dir: &Path, settings: &OutputSettings) -> Result<Self, ReportError> {
         Ok(Self {
+            dir: dir.into(),
             requests: settings.requests.then(|| RequestsWriter::create(&dir.join("requests.parquet"))).transpose()?,
             steps: settings.steps.then(|| StepsWriter::create(&dir.join("steps.parquet"))).transpose()?,
             timeline: settings
@@ -34,6 +36,11 @@ impl Files {
                 .then(|| TimelineWriter::create(&dir.join("trace.json"), TIMELINE_STEPS))
                 .transpose()?,
         })
+    }
+
+    /// The folder that they are in.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Completes the files under their names.
@@ -59,7 +66,8 @@ pub struct FileSink<'a> {
 impl<'a> FileSink<'a> {
     /// For the scheduler called `scheduler`, with a bar over `requests` requests.
     pub fn new(files: &'a mut Files, scheduler: &str, requests: u32) -> Self {
-        Self { files, scheduler: scheduler.into(), bar: bar(scheduler, requests), warned: false }
+        let bar = bar(scheduler, requests.into(), "requests");
+        Self { files, scheduler: scheduler.into(), bar, warned: false }
     }
 }
 
@@ -100,14 +108,14 @@ impl Drop for FileSink<'_> {
     }
 }
 
-/// A bar on stderr, if someone watches.
-fn bar(name: &str, length: u32) -> ProgressBar {
+/// A bar over `length` of something on stderr, if someone watches.
+pub(crate) fn bar(name: &str, length: u64, unit: &str) -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr_with_hz(10)
     } else {
         ProgressDrawTarget::hidden()
     };
-    let style =
-        ProgressStyle::with_template("{msg:24} {wide_bar} {pos}/{len} requests {eta}").expect("a valid template");
-    ProgressBar::with_draw_target(Some(length.into()), target).with_message(name.to_owned()).with_style(style)
+    let template = format!("{{msg:24}} {{wide_bar}} {{pos}}/{{len}} {unit} {{eta}}");
+    let style = ProgressStyle::with_template(&template).expect("a valid template");
+    ProgressBar::with_draw_target(Some(length), target).with_message(name.to_owned()).with_style(style)
 }

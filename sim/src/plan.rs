@@ -4,9 +4,9 @@ use engine::architecture::{Architecture, Family};
 use engine::layout::Layout;
 use engine::metrics::Slo;
 use engine::profile::{Device, Profile};
-use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig};
+use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig, StageCosts};
 use engine::units::Depth;
-use traces::{AllowedExits, ArrivalsConfig, Exits, TracesError, Workload};
+use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload};
 
 use crate::numbers::{Count, Share};
 use crate::scenario::{Entry, FinishSettings, ModeName, ProfileChoice, Scenario};
@@ -52,7 +52,20 @@ impl Plan {
     ///
     /// # Errors
     /// The first field that cannot be used.
-    pub fn new(mut scenario: Scenario) -> Result<Self, PlanError> {
+    pub fn new(scenario: Scenario) -> Result<Self, PlanError> {
+        if let ExitsConfig::Gate(_) = scenario.exits {
+            let reason =
+                "a gate decides by the model's own numbers: run with --live, or replay exits that were recorded live";
+            return Err(fault("exits", reason));
+        }
+        Self::for_live(scenario)
+    }
+
+    /// The same for a live run, in which the model's gate may decide.
+    ///
+    /// # Errors
+    /// The first field that cannot be used.
+    pub fn for_live(mut scenario: Scenario) -> Result<Self, PlanError> {
         let model = scenario.model.architecture();
         if model.r_max < model.r_min || model.r_min.0 == 0 {
             return Err(fault(
@@ -66,8 +79,24 @@ impl Plan {
             check_slo(slo)?;
         }
         fill(&mut scenario, &model);
-        let schedulers = schedulers(&scenario, &model, &workload)?;
+        let schedulers = schedulers(&scenario, &model, &profile, &workload)?;
         Ok(Self { scenario, model, profile, workload, schedulers })
+    }
+
+    /// The same schedulers on the requests and exits of another seed.
+    ///
+    /// # Errors
+    /// That seed gives no requests.
+    pub fn with_seed(&self, seed: u64) -> Result<Self, PlanError> {
+        let mut plan = Self::new(Scenario { seed, ..self.scenario.clone() })?;
+        // Some may have been left out.
+        plan.schedulers.retain(|planned| self.schedulers.iter().any(|kept| kept.name == planned.name));
+        Ok(plan)
+    }
+
+    /// The seeds of the scenario's repeats, its own first.
+    pub fn seeds(&self) -> Vec<u64> {
+        (0..self.scenario.repeats.0).map(|repeat| self.scenario.seed.wrapping_add(repeat.into())).collect()
     }
 
     /// Requests arrive over time.
@@ -81,6 +110,11 @@ impl Plan {
     /// Those of the workload.
     pub fn requests(&self) -> Result<Workload, TracesError> {
         workload(&self.scenario, &self.model)
+    }
+
+    /// The resolved scenario.
+    pub fn yaml(&self) -> String {
+        serde_yaml::to_string(&self.scenario).expect("a scenario is YAML")
     }
 
     /// The limits of latency, if the scenario has any.
@@ -118,7 +152,10 @@ fn check_slo(slo: &Slo) -> Result<(), PlanError> {
         return Err(fault(format!("slo.{field}"), format!("a limit must be greater than zero, got {limit}")));
     }
     if slo.limits().next().is_none() {
-        return Err(fault("slo", "set at least one of ttft_ms, tpot_ms, e2e_ms and normalized_ms"));
+        return Err(fault(
+            "slo",
+            "set at least one of ttft_ms, tpot_ms, e2e_ms and normalized_ms, for requests or under mean, p50, p90, p95 or p99",
+        ));
     }
     if !(slo.attainment > 0.0 && slo.attainment <= 1.0) {
         let reason = format!("a share of requests must be above 0 and at most 1, got {}", slo.attainment);
@@ -218,14 +255,20 @@ fn coda_batch(Share(share): Share, w: u32) -> Count {
     Count(((share * f64::from(w)) as u32).max(1))
 }
 
-fn schedulers(scenario: &Scenario, model: &Architecture, workload: &Workload) -> Result<Vec<Planned>, PlanError> {
+fn schedulers(
+    scenario: &Scenario,
+    model: &Architecture,
+    profile: &Profile,
+    workload: &Workload,
+) -> Result<Vec<Planned>, PlanError> {
     if scenario.compare.is_empty() {
         return Err(fault("compare", "name at least one scheduler, such as `- mode: refill`"));
     }
     let mut planned: Vec<Planned> = Vec::new();
     for (index, entry) in scenario.compare.iter().enumerate() {
         let at = |field: &str| format!("compare.{index}.{field}");
-        let mode = mode(entry, scenario.scheduler.max_num_seqs.0).map_err(|reason| fault(at("mode"), reason))?;
+        let w = scenario.scheduler.max_num_seqs.0;
+        let mode = mode(entry, w, profile).map_err(|reason| fault(at("mode"), reason))?;
         let config = config(scenario, model, mode);
         config.check().map_err(|error| fault(path_of(&error, index), error.reason))?;
         let exits = if entry.full_depth || mode == Mode::ContinuousBatching {
@@ -247,9 +290,9 @@ fn schedulers(scenario: &Scenario, model: &Architecture, workload: &Workload) ->
     Ok(planned)
 }
 
-fn mode(entry: &Entry, w: u32) -> Result<Mode, String> {
+fn mode(entry: &Entry, w: u32, profile: &Profile) -> Result<Mode, String> {
     if entry.mode != ModeName::Refill && (entry.min_coda_batch.is_some() || entry.coda_share.is_some()) {
-        return Err("only refill has a minimum coda batch: remove min_coda_batch and coda_share".into());
+        return Err("only `refill` has a minimum coda batch: remove min_coda_batch and coda_share".into());
     }
     if entry.min_coda_batch.is_some() && entry.coda_share.is_some() {
         return Err("min_coda_batch and coda_share say the same thing: keep one".into());
@@ -261,6 +304,7 @@ fn mode(entry: &Entry, w: u32) -> Result<Mode, String> {
             let share = entry.coda_share.map(|share| coda_batch(share, w));
             Mode::Refill { min_coda_batch: entry.min_coda_batch.or(share).map_or(1, |count| count.0) }
         }
+        ModeName::AdaptiveRefill => Mode::AdaptiveRefill(StageCosts::of(profile)),
     })
 }
 
@@ -305,6 +349,7 @@ fn default_name(entry: &Entry, mode: Mode) -> String {
         Mode::ContinuousBatching => return "continuous batching".into(),
         Mode::NoRefill => "no refill".into(),
         Mode::Refill { min_coda_batch } => format!("refill K={min_coda_batch}"),
+        Mode::AdaptiveRefill(_) => "adaptive refill".into(),
     };
     if entry.full_depth { format!("{name}, full depth") } else { name }
 }

@@ -11,7 +11,7 @@ const REQUESTS: i64 = 300;
 /// Seconds of arrivals of a quick run at most.
 const DURATION_S: f64 = 30.0;
 
-/// Shortens the workload; schedulers, model and seed stay.
+/// Shortens the workload and thins the sweep; schedulers, model and seed stay.
 pub fn shrink(scenario: &mut Scenario) {
     let most = RequestCount::try_from(REQUESTS).expect("a valid count");
     scenario.workload.requests = Some(scenario.workload.requests.map_or(most, |requests| requests.min(most)));
@@ -20,5 +20,8 @@ pub fn shrink(scenario: &mut Scenario) {
     {
         let most = Seconds::try_from(DURATION_S).expect("a valid duration");
         *duration_s = duration_s.map(|duration| if duration < most { duration } else { most });
+    }
+    if let Some(axes) = &mut scenario.sweep {
+        axes.keep_ends();
     }
 }

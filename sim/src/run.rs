@@ -1,9 +1,9 @@
-//! Runs one scheduler on the modelled device.
+//! Runs one scheduler, on the modelled device or on any other.
 
 use std::ops::ControlFlow;
 
 use engine::event_loop::{self, Observer, Step};
-use engine::executor::VirtualClock;
+use engine::executor::{Clock, Executor, VirtualClock};
 use engine::metrics::{Recorder, RequestRecord};
 use engine::request::Arrival;
 use engine::scheduler::{Refusal, Scheduler};
@@ -40,20 +40,46 @@ impl Sink for Discard {
     type Error = std::convert::Infallible;
 }
 
-/// Serves the plan's requests with one of its schedulers and returns what was recorded.
+/// Why a run broke off.
+#[derive(Debug)]
+pub enum RunError<X, S> {
+    /// The executor could not run a batch.
+    Executor(X),
+    /// The sink could not take what it was given.
+    Sink(S),
+}
+
+/// Serves the plan's requests with one of its schedulers on the modelled device, and returns what was recorded.
 ///
 /// # Errors
 /// The sink's first error, which ends the run.
 pub fn run<S: Sink>(plan: &Plan, planned: &Planned, sink: &mut S) -> Result<Recorder, S::Error> {
-    let mut scheduler = Scheduler::new(planned.config).expect("a plan's settings were checked");
     let plane_copies = plan.scenario.kv.plane_copies;
     let mut executor = Modelled::new(&plan.profile, &plan.model, &planned.config, plane_copies, planned.exits.clone());
-    let mut observer =
-        Observing { recorder: Recorder::new(planned.config.max_num_seqs, plan.slo()), sink, result: Ok(()) };
-    let mut clock = VirtualClock::default();
-    let Ok(()) =
-        event_loop::run(&mut scheduler, &mut executor, &mut clock, &mut plan.workload.arrivals(), &mut observer);
-    observer.result.map(|()| observer.recorder)
+    run_on(&mut executor, &mut VirtualClock::default(), plan, planned, sink).map_err(|error| match error {
+        RunError::Sink(error) => error,
+        RunError::Executor(never) => match never {},
+    })
+}
+
+/// The same on any executor and clock.
+///
+/// # Errors
+/// The first error of the executor or the sink, which ends the run.
+pub fn run_on<X: Executor, S: Sink>(
+    executor: &mut X,
+    clock: &mut dyn Clock,
+    plan: &Plan,
+    planned: &Planned,
+    sink: &mut S,
+) -> Result<Recorder, RunError<X::Error, S::Error>> {
+    let mut scheduler = Scheduler::new(planned.config).expect("a plan's settings were checked");
+    let recorder = Recorder::new(planned.config.max_num_seqs, plan.slo());
+    let mut observer = Observing { recorder, sink, result: Ok(()) };
+    event_loop::run(&mut scheduler, executor, clock, &mut plan.workload.arrivals(), &mut observer)
+        .map_err(RunError::Executor)?;
+    observer.result.map_err(RunError::Sink)?;
+    Ok(observer.recorder)
 }
 
 /// Records, and passes on to the sink.

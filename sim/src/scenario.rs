@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::metrics::Slo;
+use engine::models::initial_state::InitialState;
 use engine::scheduler::{Overlap, Pressure};
 use serde::{Deserialize, Serialize};
 use traces::{ExitsConfig, WorkloadConfig};
 
 use crate::numbers::{Count, Share};
+use crate::sweep::Axes;
 
 /// The file's fields; see `docs/scenario.md` for each one's meaning and default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,12 +40,21 @@ pub struct Scenario {
     /// Decides every random number.
     #[serde(default)]
     pub seed: u64,
+    /// Runs with seeds `seed`, `seed + 1`, .., for intervals.
+    #[serde(default = "one")]
+    pub repeats: Count,
     /// Latency limits, for goodput and (online) for capacity.
     #[serde(default)]
     pub slo: Option<Slo>,
     /// What is computed besides the runs themselves, and what is written.
     #[serde(default)]
     pub output: OutputSettings,
+    /// The real model of `--live` runs.
+    #[serde(default)]
+    pub live: LiveSettings,
+    /// Fields to vary, each over a list of values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Axes>,
 }
 
 /// A model by name, or any prelude-core-coda architecture.
@@ -168,8 +179,29 @@ pub enum ModeName {
     ContinuousBatching,
     /// Exits shrink the core batch.
     NoRefill,
-    /// Successors of exited tokens refill it.
+    /// Successors of exited tokens refill it, once at least K have gathered.
     Refill,
+    /// The same, as soon as waiting for more exits would cost more than it saves.
+    AdaptiveRefill,
+}
+
+impl ModeName {
+    /// The name in scenarios.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ContinuousBatching => "continuous_batching",
+            Self::NoRefill => "no_refill",
+            Self::Refill => "refill",
+            Self::AdaptiveRefill => "adaptive_refill",
+        }
+    }
+}
+
+impl Entry {
+    /// A scheduler of a mode, with its defaults.
+    pub fn of(mode: ModeName) -> Self {
+        Self { mode, min_coda_batch: None, coda_share: None, full_depth: false, name: None }
+    }
 }
 
 /// What is computed and written besides `summary.json` and the resolved scenario.
@@ -188,6 +220,32 @@ pub struct OutputSettings {
     pub floor: bool,
     /// Search the capacity of each scheduler (online, with an `slo`).
     pub capacity: bool,
+}
+
+/// What a live run needs beside the scheduler.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LiveSettings {
+    /// The model's parameters.
+    pub weights: WeightsChoice,
+    /// Where Huginn's loop starts.
+    pub initial_state: InitialState,
+    /// Decides the prompts' tokens.
+    pub prompt_seed: u64,
+    /// CPU threads; 0 takes one a core.
+    pub threads: u32,
+    /// Live runs of each scheduler, for their spread.
+    pub repeats: Count,
+}
+
+/// Where a live model's parameters come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WeightsChoice {
+    /// Random, from a seed: times do not depend on values.
+    Random(u64),
+    /// A safetensors file, or the index of several.
+    File(PathBuf),
 }
 
 impl Model {
@@ -237,9 +295,24 @@ impl Default for OutputSettings {
     }
 }
 
+impl Default for LiveSettings {
+    fn default() -> Self {
+        Self {
+            weights: WeightsChoice::Random(0),
+            initial_state: InitialState::Zero,
+            prompt_seed: 0,
+            threads: 0,
+            repeats: Count(3),
+        }
+    }
+}
+
+/// No repeats.
+fn one() -> Count {
+    Count(1)
+}
+
 /// The paper's comparison.
 fn default_compare() -> Vec<Entry> {
-    [ModeName::ContinuousBatching, ModeName::NoRefill, ModeName::Refill]
-        .map(|mode| Entry { mode, min_coda_batch: None, coda_share: None, full_depth: false, name: None })
-        .into()
+    [ModeName::ContinuousBatching, ModeName::NoRefill, ModeName::Refill].map(Entry::of).into()
 }

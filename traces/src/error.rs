@@ -166,6 +166,22 @@ pub enum TracesError {
         /// The file.
         path: PathBuf,
     },
+    /// A foreign file as a whole is not what its format says.
+    #[error("{}: {problem}", path.display())]
+    Import {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// The tokenizer's file could not be read, or it refused a text.
+    #[error("{}: {problem}", path.display())]
+    Tokenizer {
+        /// The tokenizer's file.
+        path: PathBuf,
+        /// Its reason.
+        problem: String,
+    },
     /// One field is wrong.
     #[error("{}, {place}, field `{field}`: {problem}", path.display())]
     Field {
@@ -187,6 +203,13 @@ pub enum Place {
     Line(u64),
     /// A row of a table, from 1.
     Row(u64),
+    /// An element of a JSON list.
+    Record {
+        /// Which one, from 1.
+        number: u64,
+        /// The line where it begins, from 1.
+        line: u64,
+    },
 }
 
 impl fmt::Display for Place {
@@ -194,6 +217,7 @@ impl fmt::Display for Place {
         match self {
             Self::Line(line) => write!(f, "line {line}"),
             Self::Row(row) => write!(f, "row {row}"),
+            Self::Record { number, line } => write!(f, "record {number} (line {line})"),
         }
     }
 }

@@ -45,6 +45,9 @@ pub struct AllowedExits {
 }
 
 impl AllowedExits {
+    /// Whatever a depth can be, for readers that know no model. The family matters to presets alone.
+    pub const ANY: Self = Self { family: Family::Ouro, min: Depth::FIRST, max: Depth(u8::MAX) };
+
     /// What a model allows; a lookahead of one loop needs exits at `r_min` or deeper.
     pub fn of(model: &Architecture, lookahead: bool) -> Self {
         Self { family: model.family, min: if lookahead { model.r_min } else { Depth::FIRST }, max: model.r_max }
@@ -72,7 +75,8 @@ impl Exits {
             Ok(Self::Distribution(Distribution::new(table, correlation, seed)))
         };
         match config {
-            ExitsConfig::FullDepth => Ok(Self::FullDepth(allowed.max)),
+            // What a gate will do is known only when it has run.
+            ExitsConfig::FullDepth | ExitsConfig::Gate(_) => Ok(Self::FullDepth(allowed.max)),
             ExitsConfig::Replay => recorded
                 .map(|exits| Self::Replay(Arc::new(exits)))
                 .ok_or(TracesError::NeedsFile { what: "exits: replay" }),

@@ -7,16 +7,19 @@
 mod csv;
 mod intake;
 mod parquet;
+pub mod pending;
 pub mod write;
 
 use std::path::Path;
 
+use engine::request::RequestId;
 use engine::units::Nanos;
 
 use crate::error::TracesError;
 use crate::exits::AllowedExits;
 use crate::exits::replay::RecordedExits;
 use crate::file::intake::Intake;
+use crate::file::write::{Contents, FileWriter, RecordedRequest};
 use crate::lengths::Pair;
 
 /// The known columns.
@@ -30,9 +33,9 @@ const EXIT_DEPTHS: &str = "exit_depths";
 /// A workload file in memory: 8 bytes a request, 8 more for its arrival, and one per decoded token for exits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rows {
-    lengths: Vec<Pair>,
-    arrivals: Option<Vec<Nanos>>,
-    exits: Option<RecordedExits>,
+    pub(crate) lengths: Vec<Pair>,
+    pub(crate) arrivals: Option<Vec<Nanos>>,
+    pub(crate) exits: Option<RecordedExits>,
 }
 
 /// What to read of a file.
@@ -60,6 +63,26 @@ impl Rows {
         intake.finish()
     }
 
+    /// Reads all that a file has, whatever a scenario would want of it.
+    pub fn read_all(path: &Path) -> Result<Self, TracesError> {
+        let columns = columns(path)?;
+        let has = |name| columns.iter().any(|column| column == name);
+        let exits = has(EXIT_DEPTHS).then_some(AllowedExits::ANY);
+        Self::read(path, Wanted { arrivals: has(ARRIVAL_S), exits, requests: None })
+    }
+
+    /// Writes a .csv or .parquet file with the columns that there are.
+    pub fn write(&self, path: &Path) -> Result<(), TracesError> {
+        let contents = Contents { arrivals: self.arrivals.is_some(), exits: self.exits.is_some() };
+        let mut writer = FileWriter::create(path, contents)?;
+        for (row, &(prompt_tokens, output_tokens)) in self.lengths.iter().enumerate() {
+            let arrival = self.arrival(row).unwrap_or(Nanos::ZERO);
+            let exit_depths = self.exits.as_ref().map_or(&[][..], |exits| exits.of(RequestId(row as u32)));
+            writer.push(&RecordedRequest { prompt_tokens, output_tokens, arrival, exit_depths })?;
+        }
+        writer.finish()
+    }
+
     /// How many.
     pub fn len(&self) -> usize {
         self.lengths.len()
@@ -80,9 +103,34 @@ impl Rows {
         self.arrivals.as_ref()?.get(row).copied()
     }
 
+    /// Exit depths, if they were wanted.
+    pub fn exits(&self) -> Option<&RecordedExits> {
+        self.exits.as_ref()
+    }
+
     /// Takes the exit depths out, if they were wanted.
     pub fn take_exits(&mut self) -> Option<RecordedExits> {
         self.exits.take()
+    }
+}
+
+/// Fails early where writing this file would fail late: a name of neither format, or a folder that is not there.
+pub fn check_output(path: &Path) -> Result<(), TracesError> {
+    Format::of(path)?;
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        Some(folder) => match std::fs::metadata(folder) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(TracesError::Io { path: folder.into(), source }),
+        },
+        None => Ok(()),
+    }
+}
+
+/// The names of a workload file's columns, known or not.
+pub fn columns(path: &Path) -> Result<Vec<String>, TracesError> {
+    match Format::of(path)? {
+        Format::Csv => csv::columns(path),
+        Format::Parquet => parquet::columns(path),
     }
 }
 

@@ -3,6 +3,7 @@
 //! A [`config::WorkloadConfig`] and a [`config::ExitsConfig`] (parts of a scenario) become a [`workload::Workload`]:
 //! a restartable stream of [`engine::request::Arrival`] and the [`exits::Exits`] that an executor replays.
 //! Lengths come from a generator ([`lengths`]) or a file ([`mod@file`]), arrival times from [`arrivals`].
+//! Files come from [`mod@import`], which reads other people's formats, or from a run; [`statistics`] describes them.
 //!
 //! Invariants: nothing here knows a scheduler; a seed decides every number; a longer workload begins with the shorter
 //! one, since every purpose has a random stream of its own ([`streams`]).
@@ -12,8 +13,10 @@ pub mod config;
 pub mod error;
 pub mod exits;
 pub mod file;
+pub mod import;
 pub mod lengths;
 pub mod numbers;
+pub mod statistics;
 pub mod streams;
 pub mod workload;
 

@@ -126,6 +126,12 @@ checked_u32!(
 );
 
 impl TokenCount {
+    /// Of a constant, which is not checked again.
+    pub(crate) const fn new_const(tokens: u32) -> Self {
+        assert!(tokens >= 1 && tokens <= MAX_TOKENS, "a number of tokens is at least 1");
+        Self(tokens)
+    }
+
     /// The context that the paper serves: prompt and output together.
     pub const PAPER_CONTEXT: Self = Self(16_384);
 }

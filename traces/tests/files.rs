@@ -8,7 +8,7 @@ use engine::architecture::Family;
 use engine::request::RequestId;
 use engine::units::{Depth, Nanos};
 use proptest::prelude::*;
-use traces::file::write::{FileWriter, RecordedRequest};
+use traces::file::write::{Contents, FileWriter, RecordedRequest};
 use traces::file::{Rows, Wanted};
 use traces::{AllowedExits, TracesError};
 
@@ -156,7 +156,7 @@ fn parquet_files_of_other_writers_are_read() {
 }
 
 fn write(path: &Path, rows: &[(u32, u64, Vec<u8>)]) {
-    let mut writer = FileWriter::create(path).unwrap();
+    let mut writer = FileWriter::create(path, Contents::ALL).unwrap();
     for (prompt_tokens, arrival_ns, depths) in rows {
         let exit_depths: Vec<Depth> = depths.iter().copied().map(Depth).collect();
         writer

@@ -4,7 +4,11 @@ use calibrate::calibration::{Calibration, Setup};
 use calibrate::measurements::parse;
 use calibrate::tables::render;
 use engine::architecture::Architecture;
+<<<<<<< HEAD
 use engine::layout::Layout;
+=======
+use engine::interval::student_t_95;
+>>>>>>> main
 use engine::profile::Profile;
 
 use crate::machine::{Timed, csv, shipped, step_ms};
@@ -110,6 +114,10 @@ fn a_written_profile_reads_back_as_it_was() {
     let text = serde_yaml::to_string(&profile).expect("serialisable");
     let read: Profile = serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert_eq!(read, profile, "{text}");
+    let fit = read.fit.expect("a fitted profile");
+    let covariance = fit.covariance.expect("the fit has one");
+    let gamma = student_t_95(covariance.degrees as usize) * covariance.matrix[2][2].sqrt();
+    assert!((gamma / fit.half_width["gamma_us"] - 1.0).abs() < 1e-4, "{gamma}");
 }
 
 #[test]

@@ -5,13 +5,16 @@
 
 mod latency;
 mod recorder;
+mod saturation;
 mod series;
+mod slo;
 
 use serde::{Deserialize, Serialize};
 
 pub use latency::{Latency, LatencySummary};
 pub use recorder::{Latencies, Recorder};
 pub use series::SeriesPoint;
+pub use slo::{Limits, Slo};
 
 use crate::batch::Stage;
 use crate::request::RequestId;
@@ -68,53 +71,6 @@ impl RequestRecord {
     pub fn mean_depth(&self) -> Option<f64> {
         let decoded = self.output_tokens.checked_sub(1).filter(|&tokens| tokens > 0)?;
         Some(self.depth_sum as f64 / f64::from(decoded))
-    }
-}
-
-/// Limits that a request must keep to count as good; at least one is set.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Slo {
-    /// TTFT at most, in milliseconds.
-    pub ttft_ms: Option<f64>,
-    /// TPOT at most, in milliseconds.
-    pub tpot_ms: Option<f64>,
-    /// End-to-end latency at most, in milliseconds.
-    pub e2e_ms: Option<f64>,
-    /// Normalized latency at most, in milliseconds per token.
-    pub normalized_ms: Option<f64>,
-    /// Share of requests that must keep the limits for a load to be carried: 0.99 makes them limits of the 99th percentile.
-    pub attainment: f64,
-}
-
-impl Default for Slo {
-    fn default() -> Self {
-        Self { ttft_ms: None, tpot_ms: None, e2e_ms: None, normalized_ms: None, attainment: 0.9 }
-    }
-}
-
-impl Slo {
-    /// The limits that are set, by field.
-    pub fn limits(&self) -> impl Iterator<Item = (&'static str, f64)> {
-        let fields = [
-            ("ttft_ms", self.ttft_ms),
-            ("tpot_ms", self.tpot_ms),
-            ("e2e_ms", self.e2e_ms),
-            ("normalized_ms", self.normalized_ms),
-        ];
-        fields.into_iter().filter_map(|(field, limit)| Some((field, limit?)))
-    }
-
-    /// Whether a request kept every limit.
-    pub fn met(&self, record: &RequestRecord) -> bool {
-        let within = |limit: Option<f64>, value: Option<Nanos>| match (limit, value) {
-            (Some(limit_ms), Some(value)) => value.as_millis() <= limit_ms,
-            _ => true,
-        };
-        within(self.ttft_ms, Some(record.ttft()))
-            && within(self.tpot_ms, record.tpot())
-            && within(self.e2e_ms, Some(record.e2e()))
-            && within(self.normalized_ms, Some(record.normalized()))
     }
 }
 
@@ -207,6 +163,8 @@ pub struct RunMetrics {
     pub exit_depths: Vec<u64>,
     /// Largest number of core blocks in use.
     pub kv_peak_blocks: u32,
+    /// When the first request arrived.
+    pub first_arrival_s: f64,
     /// From the first to the last arrival; zero offline.
     pub arrival_window_s: f64,
     /// Queues and batches over time.
@@ -229,27 +187,5 @@ impl RunMetrics {
     pub fn mean_core_batch(&self) -> f64 {
         let core = self.mean_batch(Stage::Core);
         if core > 0.0 { core } else { self.mean_batch(Stage::Forward) }
-    }
-
-    /// How fast the prompt queue grew over the last four fifths of the arrival window, in requests per second
-    /// (least squares over the series); `None` offline.
-    pub fn queue_growth_per_s(&self) -> Option<f64> {
-        if self.arrival_window_s <= 0.0 {
-            return None;
-        }
-        let window = 0.2 * self.arrival_window_s..=self.arrival_window_s;
-        let points: Vec<(f64, f64)> =
-            self.series.iter().map(|p| (p.end_s, p.prompt_queue)).filter(|(t, _)| window.contains(t)).collect();
-        let n = points.len() as f64;
-        let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / n;
-        let (t, q) = (mean(|p| p.0), mean(|p| p.1));
-        let spread: f64 = points.iter().map(|p| (p.0 - t).powi(2)).sum();
-        (spread > 0.0).then(|| points.iter().map(|p| (p.0 - t) * (p.1 - q)).sum::<f64>() / spread)
-    }
-
-    /// Past saturation: the prompt queue grows by more than 2% of the arrival rate; `None` offline.
-    pub fn saturated(&self) -> Option<bool> {
-        let rate_per_s = self.requests.arrived as f64 / self.arrival_window_s;
-        Some(self.queue_growth_per_s()? > 0.02 * rate_per_s)
     }
 }

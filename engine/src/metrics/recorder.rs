@@ -185,6 +185,7 @@ impl Recorder {
             mean_exit_depth: if decoded > 0 { depths as f64 / decoded as f64 } else { 0.0 },
             exit_depths: self.exit_depths[..deepest].to_vec(),
             kv_peak_blocks: self.kv_peak_blocks,
+            first_arrival_s: start.as_secs(),
             arrival_window_s: self.last_arrival.saturating_sub(start).as_secs(),
             series: self.series.points(),
         }

@@ -4,11 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::StageCosts;
 use crate::layout::Layout;
 use crate::units::Depth;
 
 /// Which batches are formed (the paper's Algorithms 1 and 2, and its baseline).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Whole decode steps at full depth.
@@ -20,6 +21,8 @@ pub enum Mode {
         /// K: exits that must gather before the coda runs ahead of other work.
         min_coda_batch: u32,
     },
+    /// Refill whose coda runs as soon as waiting for more exits would cost more than it saves.
+    AdaptiveRefill(StageCosts),
 }
 
 impl Mode {
@@ -29,6 +32,7 @@ impl Mode {
             Self::ContinuousBatching => "continuous_batching",
             Self::NoRefill => "no_refill",
             Self::Refill { .. } => "refill",
+            Self::AdaptiveRefill(_) => "adaptive_refill",
         }
     }
 }

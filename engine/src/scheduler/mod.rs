@@ -8,14 +8,18 @@
 //! That is why the overlap modes, which differ only in *when* a batch can be settled, form identical batches.
 
 mod admission;
+mod coda;
 mod config;
+mod costs;
 mod pressure;
 mod route;
 
 use std::collections::VecDeque;
 
 pub use config::{ConfigError, Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+pub use costs::StageCosts;
 
+use self::coda::CodaTiming;
 use crate::batch::{Batch, Outcome, Row, Slot, Stage};
 use crate::kv::KvCache;
 use crate::request::{Request, RequestId};
@@ -40,6 +44,8 @@ pub struct Scheduler {
     core_queue: Vec<Row>,
     /// Q_C: rows that left the loop.
     coda_queue: Vec<Row>,
+    /// Decides when the coda runs, in adaptive refill.
+    timing: Option<CodaTiming>,
     pending: Option<Pending>,
     in_flight: u32,
     heavy_in_flight: u32,
@@ -162,6 +168,10 @@ impl Scheduler {
             decode_queue: Vec::new(),
             core_queue: Vec::new(),
             coda_queue: Vec::new(),
+            timing: match config.mode {
+                Mode::AdaptiveRefill(costs) => Some(CodaTiming::new(costs, config.r_max)),
+                _ => None,
+            },
             pending: None,
             in_flight: 0,
             heavy_in_flight: 0,
@@ -313,11 +323,19 @@ impl Scheduler {
             Mode::NoRefill if core => Some(Stage::Core),
             Mode::NoRefill if coda => Some(Stage::Coda),
             Mode::NoRefill => self.admission().or(decode.then_some(Stage::Prelude)),
-            Mode::Refill { .. } if decode => Some(Stage::Prelude),
+            Mode::Refill { .. } | Mode::AdaptiveRefill(_) if decode => Some(Stage::Prelude),
             Mode::Refill { min_coda_batch } if self.coda_queue.len() >= min_coda_batch as usize => Some(Stage::Coda),
+            Mode::AdaptiveRefill(_) if coda && self.coda_is_due() => Some(Stage::Coda),
             // A coda smaller than K runs when nothing else can, so that the tail cannot deadlock.
-            Mode::Refill { .. } => self.admission().or(core.then_some(Stage::Core)).or(coda.then_some(Stage::Coda)),
+            Mode::Refill { .. } | Mode::AdaptiveRefill(_) => {
+                self.admission().or(core.then_some(Stage::Core)).or(coda.then_some(Stage::Coda))
+            }
         }
+    }
+
+    fn coda_is_due(&self) -> bool {
+        let (gathered, looping) = (self.coda_queue.len() as u32, self.core_queue.len() as u32);
+        self.timing.as_ref().is_some_and(|timing| timing.due(gathered, gathered + looping))
     }
 
     /// The batch for `stage`, or `None` if KV pressure left no row for it.

@@ -62,6 +62,10 @@ impl Scheduler {
             !leaves
         });
         self.core_queue = rows;
+        if let Some(timing) = &mut self.timing {
+            self.coda_queue[already..].iter().for_each(|row| timing.exited(row.depth));
+            timing.review((self.core_queue.len() + self.coda_queue.len()) as u32);
+        }
         (self.coda_queue.len() - already) as u32
     }
 

@@ -72,6 +72,7 @@ fn report(name: &str, rate_per_s: Option<f64>, folder: &Path) -> Result<Report, 
         scenario_yaml: format!("name: sample {name}\nworkload:\n  requests: 1000\n"),
         online: rate_per_s.is_some(),
         schedulers,
+        confidence: None,
     })
 }
 

@@ -67,8 +67,10 @@ pub(super) fn draw(panel: &Panel, bars: &Bars, outer: Area, canvas: &mut Canvas)
     let lines = categories.iter().map(|category| category.name.len()).max().unwrap_or(1).max(1);
     let frame = Frame::new(outer, &texts, x, y, lines);
     frame.draw(outer, &texts, canvas);
+    // All bars have their values, or none: some would look like an error.
+    let valued = categories.iter().all(|category| category.fits_values(bars.format, slot));
     for (index, category) in categories.iter().enumerate() {
-        category.draw(bars.format, frame.inner.left + slot * index as f64, &frame, canvas);
+        category.draw(bars.format, valued, frame.inner.left + slot * index as f64, &frame, canvas);
     }
     draw_references(&panel.references, &frame, canvas);
 }
@@ -109,7 +111,14 @@ impl Category {
         self.bar_width * self.bars.len() as f64
     }
 
-    fn draw(&self, format: fn(f64) -> String, slot_left: f64, frame: &Frame, canvas: &mut Canvas) {
+    /// Whether every bar has room for its value: a lone one has the whole slot, others keep to their width.
+    fn fits_values(&self, format: fn(f64) -> String, slot: f64) -> bool {
+        let room = if self.bars.len() == 1 && self.marks.is_empty() { slot - 6.0 } else { self.bar_width + 1.0 };
+        self.bars.iter().all(|&(value, _)| font::width(&format(value), TICK) <= room)
+    }
+
+    /// Draws into the slot that begins at `slot_left`; `valued` bars have their values.
+    fn draw(&self, format: fn(f64) -> String, valued: bool, slot_left: f64, frame: &Frame, canvas: &mut Canvas) {
         let left = slot_left + self.offset;
         for (line, text) in self.name.iter().enumerate() {
             let baseline = frame.inner.bottom + 6.0 + TICK + line as f64 * line_height();
@@ -119,16 +128,26 @@ impl Category {
             let (x0, x1) = (left + self.bar_width * at as f64 + 1.0, left + self.bar_width * (at + 1) as f64 - 1.0);
             let (top, fill) = (frame.y_of(value), color(style));
             canvas.rect((x0, top), (x1, frame.inner.bottom), fill);
-            let text = format(value);
-            if font::width(&text, TICK) > self.bar_width + 2.0 {
+            if !valued {
                 continue;
             }
             // Marks keep the space above a bar, so its value goes inside.
-            let inside = !self.marks.is_empty() && frame.inner.bottom - top > 2.0 * TICK;
-            let (baseline, ink) = if inside { (top + 1.5 * TICK, fill.contrast()) } else { (top - 4.0, INK) };
-            canvas.text(Label::new(text, ((x0 + x1) / 2.0, baseline), TICK, ink, Anchor::Middle));
+            let inside = !self.marks.is_empty() && frame.inner.bottom - top > 4.0 * TICK;
+            let (baseline, ink) =
+                if inside { (self.below_marks(top, frame), fill.contrast()) } else { (top - 4.0, INK) };
+            canvas.text(Label::new(format(value), ((x0 + x1) / 2.0, baseline), TICK, ink, Anchor::Middle));
         }
         self.draw_marks(left, frame, canvas);
+    }
+
+    /// A baseline inside a bar that begins at `top`, below any mark that would cross the text.
+    fn below_marks(&self, top: f64, frame: &Frame) -> f64 {
+        let mut marks: Vec<f64> = self.marks.iter().map(|&(value, ..)| frame.y_of(value)).collect();
+        marks.sort_by(f64::total_cmp);
+        marks.into_iter().fold(top + 1.5 * TICK, |baseline, mark| {
+            let crosses = mark > baseline - 1.2 * TICK && mark < baseline + 0.5 * TICK;
+            if crosses { mark + 1.4 * TICK } else { baseline }
+        })
     }
 
     fn draw_marks(&self, left: f64, frame: &Frame, canvas: &mut Canvas) {

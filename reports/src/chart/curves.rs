@@ -86,11 +86,13 @@ fn thinned(points: impl Iterator<Item = Point>, joined: bool) -> Vec<Point> {
     let mut column: Vec<Point> = Vec::new();
     let column_of = |point: &Point| (2.0 * point.0).round();
     let flush = |column: &mut Vec<Point>, path: &mut Vec<Point>| {
-        let by_height = |a: &&Point, b: &&Point| a.1.total_cmp(&b.1);
-        if let (Some(&low), Some(&high)) = (column.iter().min_by(by_height), column.iter().max_by(by_height)) {
-            let (first, last) = (column[0], column[column.len() - 1]);
-            path.extend([first, low, high, last]);
-        }
+        let by_height = |&a: &usize, &b: &usize| column[a].1.total_cmp(&column[b].1);
+        let extremes = [(0..column.len()).min_by(by_height), (0..column.len()).max_by(by_height)];
+        let mut kept: Vec<usize> = extremes.into_iter().flatten().chain([0, column.len().saturating_sub(1)]).collect();
+        // In the order of the line, or it would double back on itself.
+        kept.sort_unstable();
+        kept.dedup();
+        path.extend(kept.into_iter().filter_map(|index| column.get(index)));
         column.clear();
     };
     for point in points {

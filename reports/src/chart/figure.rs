@@ -115,7 +115,7 @@ impl Figure {
 
 #[cfg(test)]
 impl Figure {
-    /// Panics if a label leaves the figure, or touches another.
+    /// Panics if a label leaves the figure, touches another, or is crossed by a mark.
     pub(crate) fn check_labels(&self) {
         let (canvas, (width, height)) = self.layout();
         let labels = canvas.shapes.iter().filter_map(|shape| match shape {
@@ -129,6 +129,12 @@ impl Figure {
             for ([l, t, r, b], other) in &labels[..index] {
                 let apart = left >= r || right <= l || top >= b || bottom <= t;
                 assert!(apart, "{}: \"{text}\" and \"{other}\" overlap", self.title);
+            }
+            for shape in &canvas.shapes {
+                let super::shape::Shape::Line(points, stroke) = shape else { continue };
+                let [(x0, y), (x1, _)] = points[..] else { continue };
+                let crosses = stroke.width > 2.0 && x0 < *right && x1 > *left && (*top..=*bottom).contains(&y);
+                assert!(!crosses, "{}: a mark crosses \"{text}\"", self.title);
             }
         }
     }

@@ -5,10 +5,8 @@ mod escape;
 use std::fmt::Write;
 
 use crate::definitions::{self, Definition};
-use crate::headline::headline;
 use crate::plots::Plot;
-use crate::report::Report;
-use crate::table::{Table, tables};
+use crate::table::Table;
 use escape::escape;
 
 const STYLE: &str = include_str!("style.css");
@@ -19,44 +17,57 @@ pub(crate) struct Drawn<'a> {
     pub(crate) svg: String,
 }
 
-/// The report as a page.
-pub(crate) fn page(report: &Report, plots: &[Drawn<'_>]) -> String {
-    let title = escape(&report.title);
-    let sections =
-        [results(report), plots.iter().map(figure).collect(), what_it_means(), notes(report), scenario(report)];
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
-         <body>\n<main>\n<h1>{title}</h1>\n{}</main>\n</body>\n</html>\n",
-        sections.concat()
-    )
+/// What a page shows, from top to bottom.
+pub(crate) struct Page<'a> {
+    pub(crate) title: &'a str,
+    /// The sentences to remember.
+    pub(crate) headline: Vec<String>,
+    pub(crate) facts: &'a [(String, String)],
+    /// Tables under their headings.
+    pub(crate) tables: &'a [(&'static str, Table)],
+    pub(crate) plots: &'a [Drawn<'a>],
+    pub(crate) notes: &'a [String],
+    pub(crate) scenario_yaml: &'a str,
 }
 
-/// Headline, facts and tables.
-fn results(report: &Report) -> String {
-    let mut html = String::new();
-    let sentences = headline(report);
-    if !sentences.is_empty() {
-        html.push_str("<section class=\"headline\">\n");
-        for sentence in sentences {
-            push(&mut html, format_args!("<p>{}</p>\n", escape(&sentence)));
-        }
-        html.push_str("</section>\n");
+impl Page<'_> {
+    /// The whole document.
+    pub(crate) fn html(&self) -> String {
+        let title = escape(self.title);
+        let sections = [
+            headline(&self.headline),
+            facts(self.facts),
+            self.tables.iter().map(|(heading, content)| format!("<h2>{heading}</h2>\n{}", table(content))).collect(),
+            self.plots.iter().map(figure).collect(),
+            what_it_means(),
+            notes(self.notes),
+            scenario(self.scenario_yaml),
+        ];
+        format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+             <body>\n<main>\n<h1>{title}</h1>\n{}</main>\n</body>\n</html>\n",
+            sections.concat()
+        )
     }
-    if !report.facts.is_empty() {
-        html.push_str("<dl class=\"facts\">\n");
-        for (name, value) in &report.facts {
-            push(&mut html, format_args!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(name), escape(value)));
-        }
-        html.push_str("</dl>\n");
+}
+
+fn headline(sentences: &[String]) -> String {
+    if sentences.is_empty() {
+        return String::new();
     }
-    let [overview, latencies] = tables(report);
-    html.push_str("<h2>Summary</h2>\n");
-    html.push_str(&table(&overview));
-    html.push_str("<h2>Latency</h2>\n");
-    html.push_str(&table(&latencies));
-    html
+    let sentences: String = sentences.iter().map(|sentence| format!("<p>{}</p>\n", escape(sentence))).collect();
+    format!("<section class=\"headline\">\n{sentences}</section>\n")
+}
+
+fn facts(facts: &[(String, String)]) -> String {
+    if facts.is_empty() {
+        return String::new();
+    }
+    let fact =
+        |(name, value): &(String, String)| format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(name), escape(value));
+    format!("<dl class=\"facts\">\n{}</dl>\n", facts.iter().map(fact).collect::<String>())
 }
 
 fn table(table: &Table) -> String {
@@ -112,19 +123,16 @@ fn what_it_means() -> String {
     html + "</dl>\n"
 }
 
-fn notes(report: &Report) -> String {
-    if report.notes.is_empty() {
+fn notes(notes: &[String]) -> String {
+    if notes.is_empty() {
         return String::new();
     }
-    let notes: String = report.notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
+    let notes: String = notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
     format!("<h2>Notes</h2>\n<ul>\n{notes}</ul>\n")
 }
 
-fn scenario(report: &Report) -> String {
-    format!(
-        "<details>\n<summary>The scenario, resolved</summary>\n<pre>{}</pre>\n</details>\n",
-        escape(&report.scenario_yaml)
-    )
+fn scenario(yaml: &str) -> String {
+    format!("<details>\n<summary>The scenario, resolved</summary>\n<pre>{}</pre>\n</details>\n", escape(yaml))
 }
 
 fn push(html: &mut String, text: std::fmt::Arguments<'_>) {

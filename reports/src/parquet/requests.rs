@@ -13,6 +13,7 @@ columns!(RequestColumns {
     scheduler: Text,
     request: U32,
     arrival_s: F64,
+    sent_s: F64,
     admitted_s: F64,
     first_token_s: F64,
     finish_s: F64,
@@ -49,6 +50,7 @@ impl RequestsWriter {
             columns.scheduler.push(Some(scheduler));
             columns.request.push(record.request.0);
             columns.arrival_s.push(record.arrival.as_secs());
+            columns.sent_s.push(record.sent.as_secs());
             columns.admitted_s.push(record.admitted.as_secs());
             columns.first_token_s.push(record.first_token.as_secs());
             columns.finish_s.push(record.finish.as_secs());

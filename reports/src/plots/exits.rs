@@ -14,7 +14,7 @@ pub(super) fn exit_depths(report: &Report) -> Option<Plot> {
             categories: (1..=deepest).map(|depth| depth.to_string()).collect(),
             groups: groups(report, deepest),
             marks: Vec::new(),
-            format: |share| format!("{share:.1}"),
+            format: |share| if share < 9.95 { format!("{share:.1}") } else { format!("{share:.0}") },
         },
     );
     (deepest > 0).then(|| Plot {

@@ -98,8 +98,8 @@ mod tests {
                 baseline: index == 0,
                 speedup,
                 steady_speedup: None,
-                s_dec: speedup + 0.02,
-                s_e2e: speedup + 0.01,
+                s_dec: speedup * (1.03 - 0.02 * f64::from(index % 4)),
+                s_e2e: speedup * (1.02 - 0.02 * f64::from(index % 4)),
                 realised_share: 0.9,
             };
             let floor = Floor { throughput_tokens_per_s: 1e4, speedup: 1.02 * speedup, realised_share: 0.95 };
@@ -107,7 +107,7 @@ mod tests {
                 requests_per_s: 7.0,
                 slo: "TTFT at p99 at most 1 s".into(),
                 speedup: Some(speedup),
-                realised_share: Some(0.9),
+                realised_share: Some(0.97 + 0.02 * f64::from(index % 4)),
             };
             let run = SchedulerReport::new(name, mode, recorder.metrics(), recorder.latencies().clone(), 4096);
             match rate_per_s {
@@ -122,6 +122,7 @@ mod tests {
             scenario_yaml: String::new(),
             online: rate_per_s.is_some(),
             schedulers: schedulers.collect(),
+            confidence: None,
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Throughput, against the bounds where there are any.
 
+use engine::scheduler::Mode;
+
 use super::Plot;
 use crate::chart::{Axis, BarGroup, Bars, Figure, Mark, Panel, bars};
 use crate::definitions as d;
 use crate::format::number;
-use crate::report::{Bounds, Report, SchedulerReport};
+use crate::report::{Bounds, Capacity, Report, SchedulerReport};
 
 /// Styles beside those of the schedulers: these bars have colours by what they measure.
 const MEASURED: usize = 0;
+const TOKENS: usize = 5;
 const OTHER: usize = 6;
 const S_DEC: usize = 3;
 const S_E2E: usize = 1;
@@ -54,26 +57,33 @@ fn speedups(report: &Report) -> Option<Panel> {
     any.then(|| bars("", "", Axis::linear("speed-up, ×"), chart))
 }
 
+/// Capacities, and where the bound would put them.
 fn capacities(report: &Report) -> Option<Panel> {
-    let groups = present([group(
-        "capacity under the SLO",
-        MEASURED,
-        values(report, |run| run.capacity.as_ref().map(|capacity| capacity.requests_per_s)),
-    )]);
-    (!groups.is_empty()).then(|| plain(report, "Requests", "requests/s", groups))
+    let capacity = |pick: fn(&Capacity) -> Option<f64>| values(report, move |run| run.capacity.as_ref().and_then(pick));
+    let bound = |run: &SchedulerReport| {
+        let capacity = run.capacity.as_ref().filter(|_| run.mode != Mode::ContinuousBatching)?;
+        Some(capacity.requests_per_s / capacity.realised_share?)
+    };
+    let chart = Bars {
+        categories: names(report),
+        groups: present([group(
+            "capacity under the SLO",
+            MEASURED,
+            capacity(|capacity| Some(capacity.requests_per_s)),
+        )]),
+        marks: vec![Mark { name: "S_e2e bound".into(), style: S_E2E, values: values(report, bound) }],
+        format: number,
+    };
+    (!chart.groups.is_empty()).then(|| bars("Capacity", "", Axis::linear("requests/s"), chart))
 }
 
 fn throughputs(report: &Report, title: &str) -> Panel {
     let groups = present([
-        group("whole run", MEASURED, values(report, |run| Some(run.metrics.throughput_tokens_per_s))),
+        group("whole run", TOKENS, values(report, |run| Some(run.metrics.throughput_tokens_per_s))),
         group("steady window", OTHER, values(report, |run| Some(run.metrics.steady?.throughput_tokens_per_s))),
     ]);
-    plain(report, title, "tokens/s", groups)
-}
-
-fn plain(report: &Report, title: &str, unit: &str, groups: Vec<BarGroup>) -> Panel {
     let chart = Bars { categories: names(report), groups, marks: Vec::new(), format: number };
-    bars(title, "", Axis::linear(unit), chart)
+    bars(title, "", Axis::linear("tokens/s"), chart)
 }
 
 fn names(report: &Report) -> Vec<String> {

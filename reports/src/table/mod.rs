@@ -1,9 +1,11 @@
 //! The summary as tables, which the terminal and the page show alike.
 
+mod confidence;
 mod latency;
 mod overview;
 mod text;
 
+pub(crate) use text::render;
 pub use text::summary_text;
 
 use crate::definitions::Definition;

@@ -18,6 +18,7 @@ pub(super) fn overview(report: &Report) -> Table {
                 definition: None,
                 rows: rows.into_iter().flatten().collect(),
             })
+            .chain(super::confidence::sections(report))
             .collect(),
     }
 }
@@ -30,7 +31,11 @@ fn speed(report: &Report) -> Vec<Option<TableRow>> {
         row(report, d::SPEEDUP, |run| bounds(run).map(|b| ratio(b.speedup)).or_else(|| capacity_ratio(run))),
         row(report, d::STEADY_SPEEDUP, |run| bounds(run)?.steady_speedup.map(ratio)),
         row(report, d::S_DEC, |run| bounds(run).map(|b| ratio(b.s_dec))),
-        row(report, d::S_E2E, |run| bounds(run).map(|b| ratio(b.s_e2e))),
+        row(report, d::S_E2E, |run| {
+            let capacity =
+                || run.capacity.as_ref().and_then(|capacity| Some(capacity.speedup? / capacity.realised_share?));
+            bounds(run).map(|b| b.s_e2e).or_else(capacity).map(ratio)
+        }),
         row(report, d::REALISED_SHARE, |run| {
             let capacity = || run.capacity.as_ref()?.realised_share;
             bounds(run).map(|b| b.realised_share).or_else(capacity).map(percent)

@@ -22,7 +22,7 @@ pub fn summary_text(report: &Report) -> String {
 }
 
 /// Appends a table; one that is too wide is told in several blocks, each with some of its columns.
-fn render(table: &Table, text: &mut String) {
+pub(crate) fn render(table: &Table, text: &mut String) {
     let rows = || table.sections.iter().flat_map(|section| &section.rows);
     let names = 2 + rows().map(|row| width(&row.name)).max().unwrap_or(0);
     let units = rows().map(|row| width(&row.unit)).max().unwrap_or(0);

@@ -47,6 +47,11 @@ impl RecordedExits {
         self.of(request)[token as usize - 1]
     }
 
+    /// All requests' depths, in order.
+    pub fn requests(&self) -> impl Iterator<Item = &[Depth]> {
+        self.starts.windows(2).map(|bounds| &self.depths[bounds[0]..bounds[1]])
+    }
+
     /// The mean over all recorded tokens, in loops; `None` if there are none.
     pub fn mean_depth(&self) -> Option<f64> {
         let sum: u64 = self.depths.iter().map(|depth| u64::from(depth.0)).sum();

@@ -1,8 +1,9 @@
 //! CSV: read record by record, nothing but the wanted numbers kept.
 
 use std::fs::File;
+use std::path::Path;
 
-use ::csv::{ByteRecord, ReaderBuilder, Trim};
+use ::csv::{ByteRecord, Reader, ReaderBuilder, Trim};
 
 use crate::error::{Place, TracesError};
 use crate::file::intake::Intake;
@@ -11,15 +12,17 @@ use crate::file::{ARRIVAL_S, OUTPUT_TOKENS, PROMPT_TOKENS};
 /// Bytes read at once.
 const BUFFER_BYTES: usize = 1 << 16;
 
+/// The header's names.
+pub(super) fn columns(path: &Path) -> Result<Vec<String>, TracesError> {
+    let mut reader = open(path)?;
+    names(&mut reader).map_err(|source| TracesError::Csv { path: path.into(), source })
+}
+
 pub(super) fn read(intake: &mut Intake<'_>) -> Result<(), TracesError> {
     let path = intake.path;
     let csv_error = |source| TracesError::Csv { path: path.into(), source };
-    let file = File::open(path).map_err(|source| TracesError::Io { path: path.into(), source })?;
-    let mut reader = ReaderBuilder::new().trim(Trim::All).buffer_capacity(BUFFER_BYTES).from_reader(file);
-
-    let header = reader.byte_headers().map_err(csv_error)?;
-    let names: Vec<String> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-    let columns = intake.columns(&names)?;
+    let mut reader = open(path)?;
+    let columns = intake.columns(&names(&mut reader).map_err(csv_error)?)?;
 
     let mut record = ByteRecord::new();
     while !intake.is_full() && reader.read_byte_record(&mut record).map_err(csv_error)? {
@@ -38,4 +41,13 @@ pub(super) fn read(intake: &mut Intake<'_>) -> Result<(), TracesError> {
         }
     }
     Ok(())
+}
+
+fn open(path: &Path) -> Result<Reader<File>, TracesError> {
+    let file = File::open(path).map_err(|source| TracesError::Io { path: path.into(), source })?;
+    Ok(ReaderBuilder::new().trim(Trim::All).buffer_capacity(BUFFER_BYTES).from_reader(file))
+}
+
+fn names(reader: &mut Reader<File>) -> Result<Vec<String>, ::csv::Error> {
+    Ok(reader.byte_headers()?.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect())
 }

@@ -1,6 +1,7 @@
 //! Parquet: read in slices of rows, so that a file of any size needs a few megabytes beside what is kept.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use polars::prelude::*;
@@ -11,6 +12,14 @@ use crate::file::{ARRIVAL_S, EXIT_DEPTHS, OUTPUT_TOKENS, PROMPT_TOKENS};
 
 /// Rows in a row group that we write, and rows read at once.
 pub(super) const ROW_GROUP_ROWS: usize = 65_536;
+
+/// The schema's names.
+pub(super) fn columns(path: &Path) -> Result<Vec<String>, TracesError> {
+    let file = File::open(path).map_err(|source| TracesError::Io { path: path.into(), source })?;
+    let mut reader = ParquetReader::new(file);
+    let schema = reader.schema().map_err(|source| TracesError::Parquet { path: path.into(), source })?;
+    Ok(schema.iter_names().map(ToString::to_string).collect())
+}
 
 pub(super) fn read(intake: &mut Intake<'_>) -> Result<(), TracesError> {
     let path = intake.path;

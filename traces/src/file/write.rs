@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ::csv::Writer;
 use polars::io::parquet::write::BatchedWriter;
@@ -12,7 +13,8 @@ use engine::units::{Depth, Nanos};
 
 use crate::error::TracesError;
 use crate::file::parquet::ROW_GROUP_ROWS;
-use crate::file::{ARRIVAL_S, COLUMNS, EXIT_DEPTHS, Format, OUTPUT_TOKENS, PROMPT_TOKENS};
+use crate::file::pending::PendingFile;
+use crate::file::{ARRIVAL_S, EXIT_DEPTHS, Format, OUTPUT_TOKENS, PROMPT_TOKENS};
 
 /// One request as it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,37 +23,62 @@ pub struct RecordedRequest<'a> {
     pub prompt_tokens: u32,
     /// Output length.
     pub output_tokens: u32,
-    /// The intended arrival.
+    /// The intended arrival; not looked at in a file without arrivals.
     pub arrival: Nanos,
-    /// One per output token after the first.
+    /// One per output token after the first; not looked at in a file without exits.
     pub exit_depths: &'a [Depth],
 }
 
-/// Writes requests in order of arrival, in row groups, to a .csv or .parquet file with all four columns.
+/// Which columns a file has beside the lengths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// `arrival_s`.
+    pub arrivals: bool,
+    /// `exit_depths`.
+    pub exits: bool,
+}
+
+impl Contents {
+    /// All four columns.
+    pub const ALL: Self = Self { arrivals: true, exits: true };
+
+    fn columns(self) -> impl Iterator<Item = &'static str> {
+        let optional = [(self.arrivals, ARRIVAL_S), (self.exits, EXIT_DEPTHS)];
+        let present = optional.into_iter().filter_map(|(present, column)| present.then_some(column));
+        [PROMPT_TOKENS, OUTPUT_TOKENS].into_iter().chain(present)
+    }
+}
+
+/// Writes requests in order of arrival, in row groups, to a .csv or .parquet file, which appears under its name only
+/// when it is finished.
 pub struct FileWriter {
     path: PathBuf,
+    contents: Contents,
+    pending: PendingFile,
     sink: Sink,
 }
 
 enum Sink {
-    Csv(Box<Writer<File>>),
-    Parquet(Box<BatchedWriter<BufWriter<File>>>, RowGroup),
+    Csv(Box<Writer<Arc<File>>>),
+    Parquet(Box<BatchedWriter<BufWriter<Arc<File>>>>, RowGroup),
 }
 
 impl FileWriter {
-    /// Creates the file, or empties it.
-    pub fn create(path: &Path) -> Result<Self, TracesError> {
+    /// Begins a file with these columns; one that has the name already stays until [`Self::finish`].
+    pub fn create(path: &Path, contents: Contents) -> Result<Self, TracesError> {
         let format = Format::of(path)?;
-        let file = File::create(path).map_err(|source| TracesError::Io { path: path.into(), source })?;
+        let pending = PendingFile::create(path)?;
         let sink = match format {
             Format::Csv => {
-                let mut writer = Writer::from_writer(file);
-                writer.write_record(COLUMNS).map_err(|source| TracesError::Csv { path: path.into(), source })?;
+                let mut writer = Writer::from_writer(pending.handle());
+                writer
+                    .write_record(contents.columns())
+                    .map_err(|source| TracesError::Csv { path: path.into(), source })?;
                 Sink::Csv(Box::new(writer))
             }
             Format::Parquet => {
-                let schema = RowGroup::default().take().and_then(|empty| {
-                    ParquetWriter::new(BufWriter::new(file))
+                let schema = RowGroup::default().take(contents).and_then(|empty| {
+                    ParquetWriter::new(BufWriter::new(pending.handle()))
                         .with_row_group_size(Some(ROW_GROUP_ROWS))
                         .batched(empty.schema())
                 });
@@ -59,45 +86,56 @@ impl FileWriter {
                 Sink::Parquet(Box::new(writer), RowGroup::default())
             }
         };
-        Ok(Self { path: path.into(), sink })
+        Ok(Self { path: path.into(), contents, pending, sink })
     }
 
-    /// Appends a request. Panics unless it has one exit depth per output token after the first.
+    /// Appends a request. Panics unless it has one exit depth per output token after the first, if exits are written.
     pub fn push(&mut self, request: &RecordedRequest<'_>) -> Result<(), TracesError> {
-        assert_eq!(request.exit_depths.len() + 1, request.output_tokens as usize, "one depth per decoded token");
+        let Contents { arrivals, exits } = self.contents;
+        if exits {
+            let decoded = request.output_tokens as usize - 1;
+            assert_eq!(request.exit_depths.len(), decoded, "one depth per decoded token");
+        }
         match &mut self.sink {
             Sink::Csv(writer) => {
-                let time_s = format!("{}.{:09}", request.arrival.0 / 1_000_000_000, request.arrival.0 % 1_000_000_000);
-                let (prompt, output) = (request.prompt_tokens.to_string(), request.output_tokens.to_string());
+                let time = request.arrival.0;
+                let fields = [
+                    Some(request.prompt_tokens.to_string()),
+                    Some(request.output_tokens.to_string()),
+                    arrivals.then(|| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000)),
+                    exits.then(|| depths_text(request.exit_depths)),
+                ];
                 writer
-                    .write_record([prompt, output, time_s, depths_text(request.exit_depths)])
+                    .write_record(fields.iter().flatten())
                     .map_err(|source| TracesError::Csv { path: self.path.clone(), source })
             }
             Sink::Parquet(writer, group) => {
-                group.push(request);
+                group.push(request, self.contents);
                 if group.prompt_tokens.len() < ROW_GROUP_ROWS {
                     return Ok(());
                 }
                 group
-                    .take()
+                    .take(self.contents)
                     .and_then(|group| writer.write_batch(&group))
                     .map_err(|source| TracesError::Parquet { path: self.path.clone(), source })
             }
         }
     }
 
-    /// Writes what is left and closes the file.
+    /// Writes what is left and gives the file its name.
     pub fn finish(self) -> Result<(), TracesError> {
         match self.sink {
-            Sink::Csv(mut writer) => writer.flush().map_err(|source| TracesError::Io { path: self.path, source }),
+            Sink::Csv(mut writer) => {
+                writer.flush().map_err(|source| TracesError::Io { path: self.path.clone(), source })?;
+            }
             Sink::Parquet(mut writer, mut group) => {
-                let written = group.take().and_then(|group| writer.write_batch(&group));
+                let written = group.take(self.contents).and_then(|group| writer.write_batch(&group));
                 written
                     .and_then(|()| writer.finish())
-                    .map(|_| ())
-                    .map_err(|source| TracesError::Parquet { path: self.path, source })
+                    .map_err(|source| TracesError::Parquet { path: self.path.clone(), source })?;
             }
         }
+        self.pending.finish()
     }
 }
 
@@ -111,22 +149,27 @@ struct RowGroup {
 }
 
 impl RowGroup {
-    fn push(&mut self, request: &RecordedRequest<'_>) {
+    fn push(&mut self, request: &RecordedRequest<'_>, contents: Contents) {
         self.prompt_tokens.push(request.prompt_tokens);
         self.output_tokens.push(request.output_tokens);
-        self.arrival_s.push(request.arrival.as_secs());
-        self.exit_depths.push(depths_text(request.exit_depths));
+        if contents.arrivals {
+            self.arrival_s.push(request.arrival.as_secs());
+        }
+        if contents.exits {
+            self.exit_depths.push(depths_text(request.exit_depths));
+        }
     }
 
     /// The rows as a frame, leaving none.
-    fn take(&mut self) -> PolarsResult<DataFrame> {
+    fn take(&mut self, contents: Contents) -> PolarsResult<DataFrame> {
         let group = std::mem::take(self);
-        DataFrame::new_infer_height(vec![
-            Column::new(PROMPT_TOKENS.into(), group.prompt_tokens),
-            Column::new(OUTPUT_TOKENS.into(), group.output_tokens),
-            Column::new(ARRIVAL_S.into(), group.arrival_s),
-            Column::new(EXIT_DEPTHS.into(), group.exit_depths),
-        ])
+        let columns = [
+            Some(Column::new(PROMPT_TOKENS.into(), group.prompt_tokens)),
+            Some(Column::new(OUTPUT_TOKENS.into(), group.output_tokens)),
+            contents.arrivals.then(|| Column::new(ARRIVAL_S.into(), group.arrival_s)),
+            contents.exits.then(|| Column::new(EXIT_DEPTHS.into(), group.exit_depths)),
+        ];
+        DataFrame::new_infer_height(columns.into_iter().flatten().collect())
     }
 }
 

@@ -1,0 +1,109 @@
+//! Predicted against measured: what the model says of a live run, and how far it is off.
+
+mod json;
+mod plots;
+mod text;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use engine::batch::Stage;
+use serde::Serialize;
+
+pub use text::validation_text;
+
+use crate::error::{ReportError, Result};
+use crate::file::write_whole;
+
+/// A scenario that was run on the model and for real.
+#[derive(Clone, Debug)]
+pub struct Validation {
+    /// The scenario's name.
+    pub title: String,
+    /// What ran it.
+    pub device: String,
+    /// The latency model's name.
+    pub profile: String,
+    /// Whose exits both runs took.
+    pub exits: String,
+    /// Live runs of each scheduler; measured values are their means.
+    pub repeats: u32,
+    /// In the order in which they are shown.
+    pub schedulers: Vec<SchedulerValidation>,
+}
+
+/// One scheduler, predicted and measured.
+#[derive(Clone, Debug)]
+pub struct SchedulerValidation {
+    /// Its name.
+    pub name: String,
+    /// Headline metrics.
+    pub metrics: Vec<MetricPair>,
+    /// Every live run made the predicted batches, row for row; `None` online, where time decides.
+    pub batches_identical: Option<bool>,
+    /// The first step at which they differ, in words.
+    pub first_difference: Option<String>,
+    /// Kolmogorov-Smirnov distance of the distributions over requests, by metric: 0 is equal, 1 is disjoint.
+    pub ks_distance: BTreeMap<String, f64>,
+    /// Step times, stage by stage.
+    pub stages: Vec<StageError>,
+    /// Step times, pair by pair, for the plot.
+    pub step_pairs: Vec<StepPair>,
+}
+
+/// One metric on both sides; latencies in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricPair {
+    /// Its name in `validation.json`.
+    pub name: String,
+    /// The model's.
+    pub predicted: f64,
+    /// The mean of the live runs.
+    pub measured: f64,
+    /// `(predicted - measured) / measured`.
+    pub error: f64,
+    /// `(largest - smallest) / mean` of the live runs.
+    pub live_spread: f64,
+}
+
+/// How far a stage's step times are off.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StageError {
+    /// The stage.
+    pub stage: Stage,
+    /// Steps of the live run.
+    pub steps: u64,
+    /// Mean step by the model, in milliseconds.
+    pub predicted_mean_ms: f64,
+    /// Mean step of the live run, in milliseconds.
+    pub measured_mean_ms: f64,
+    /// Relative error of the mean.
+    pub error: f64,
+    /// Mean of the absolute errors of single steps, relative to the measured mean.
+    pub mean_absolute_error: f64,
+}
+
+/// The same step on both sides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepPair {
+    /// Its stage.
+    pub stage: Stage,
+    /// By the model, in milliseconds.
+    pub predicted_ms: f64,
+    /// In the live run, in milliseconds.
+    pub measured_ms: f64,
+}
+
+/// Writes `validation.json` and, if wanted, `step_times.svg` and `.png`; returns what was written.
+///
+/// # Errors
+/// A file cannot be written or the plot cannot be drawn.
+pub fn write_validation(validation: &Validation, folder: &Path, plots: bool) -> Result<Vec<PathBuf>> {
+    let path = folder.join("validation.json");
+    let json = json::render(validation).map_err(|source| ReportError::Json { path: path.clone(), source })?;
+    let mut written = vec![write_whole(&path, json.as_bytes())?];
+    if plots && let Some(figure) = plots::step_times(validation) {
+        written.extend(figure.write(folder, "step_times", true)?);
+    }
+    Ok(written)
+}

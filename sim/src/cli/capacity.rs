@@ -1,0 +1,31 @@
+//! `sim capacity scenario.yaml`.
+
+use clap::Args;
+use miette::{Report, miette};
+use sim::capacity;
+use sim::plan::Plan;
+
+use super::{Chosen, show};
+
+#[derive(Args)]
+pub(super) struct CapacityArguments {
+    #[command(flatten)]
+    chosen: Chosen,
+}
+
+pub(super) fn serve(arguments: &CapacityArguments) -> Result<(), Report> {
+    let loaded = arguments.chosen.load()?;
+    let plan = Plan::new(loaded.scenario.clone()).map_err(|error| show::plan_error(&error, &loaded))?;
+    let curves = capacity::curves(&plan).map_err(|error| show::plan_error(&error, &loaded))?;
+    let study = capacity::study(&plan, &curves);
+    let dir = arguments.chosen.out(&loaded).join("capacity");
+    study.write(&dir).map_err(|error| miette!("{error}"))?;
+    let mut text = study.grid.text() + "\n";
+    for scheduler in &study.summary.schedulers {
+        text += &match scheduler.capacity_per_s {
+            Some(rate) => format!("{}: carries {rate:.3} requests/s ({})\n", scheduler.name, study.summary.slo),
+            None => format!("{}: carries no rate that was tried ({})\n", scheduler.name, study.summary.slo),
+        };
+    }
+    show::print(&format!("{text}written to {}\n", dir.display()))
+}

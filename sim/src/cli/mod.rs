@@ -1,0 +1,80 @@
+//! The command line: a scenario alone is simulated, a subcommand asks for something else.
+
+mod capacity;
+mod explore;
+mod show;
+mod simulate;
+mod sweep;
+mod tune;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use miette::Report;
+use sim::load::Loaded;
+
+/// Simulates schedulers for looped language models on the same requests, and compares them with full depth and the bounds.
+#[derive(Parser)]
+#[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    simulate: simulate::SimulateArguments,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Searches the highest request rate that keeps the SLO, and draws latencies over the rate.
+    Capacity(capacity::CapacityArguments),
+    /// Compares architectures on a datasheet's GPU: costs, KV, bounds and simulated speed-ups.
+    Explore(explore::ExploreArguments),
+    /// Picks scheduler mode, W, K and S, and says why.
+    Tune(tune::TuneArguments),
+    /// Runs every point of the scenario's `sweep`, or goes on where it was stopped.
+    Sweep(sweep::SweepArguments),
+    /// Combines what `sim sweep --shard` left in one or more folders.
+    Merge(sweep::MergeArguments),
+}
+
+/// Which scenario, and what is changed in it; the same for every subcommand.
+#[derive(Args)]
+struct Chosen {
+    /// The scenario, a YAML file.
+    scenario: PathBuf,
+    /// Sets a field of the scenario, as path.to.field=value; list entries by index.
+    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    overrides: Vec<String>,
+    /// At most 300 requests, 30 s of arrivals, and the ends of each swept list.
+    #[arg(long)]
+    quick: bool,
+    /// Where to write; reports/out/<scenario> by default.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// Does what the arguments say; prints to stdout.
+pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
+    match arguments.command {
+        None => simulate::serve(&arguments.simulate),
+        Some(Command::Capacity(arguments)) => capacity::serve(&arguments),
+        Some(Command::Explore(arguments)) => explore::serve(&arguments),
+        Some(Command::Tune(arguments)) => tune::serve(&arguments),
+        Some(Command::Sweep(arguments)) => sweep::serve(&arguments),
+        Some(Command::Merge(arguments)) => sweep::merge(&arguments),
+    }
+}
+
+impl Chosen {
+    fn load(&self) -> Result<Loaded, Report> {
+        let mut loaded = Loaded::read(&self.scenario, &self.overrides).map_err(show::load_error)?;
+        if self.quick {
+            loaded.shrink();
+        }
+        Ok(loaded)
+    }
+
+    fn out(&self, loaded: &Loaded) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| PathBuf::from("reports/out").join(loaded.name()))
+    }
+}

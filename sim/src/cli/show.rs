@@ -1,0 +1,50 @@
+//! Results to stdout, errors with the place at fault.
+
+use std::io::{self, Write};
+use std::ops::Range;
+
+use miette::{LabeledSpan, MietteDiagnostic, NamedSource, Report, miette};
+use sim::load::{LoadError, Loaded};
+use sim::locate;
+use sim::plan::PlanError;
+use sim::sweep::SweepError;
+
+/// Prints to stdout; a reader that has seen enough is no error.
+pub(super) fn print(text: &str) -> Result<(), Report> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(miette!("stdout: {error}")),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn load_error(error: LoadError) -> Report {
+    match error {
+        LoadError::Yaml { path, text, source } => {
+            serde_yaml::miette::to_miette_report(&source, &text, &path.to_string_lossy())
+        }
+        other => miette!("{other}"),
+    }
+}
+
+/// Shows the fault under the field, if the file has it.
+pub(super) fn plan_error(error: &PlanError, loaded: &Loaded) -> Report {
+    located(error.to_string(), locate::locate(&loaded.text, &error.path), loaded)
+}
+
+/// Shows a point's fault under the swept value, or under the field.
+pub(super) fn sweep_error(error: SweepError, loaded: &Loaded) -> Report {
+    let SweepError::Point(point) = &error else { return miette!("{error}") };
+    let place = match &point.axis {
+        Some((field, value)) => locate::locate_keys(&loaded.text, ["sweep", field, &value.to_string()]),
+        None => locate::locate(&loaded.text, &point.path),
+    };
+    located(error.to_string(), place, loaded)
+}
+
+fn located(message: String, place: Option<Range<usize>>, loaded: &Loaded) -> Report {
+    let mut diagnostic = MietteDiagnostic::new(message);
+    if let Some(range) = place {
+        diagnostic = diagnostic.with_label(LabeledSpan::new_with_span(Some("here".into()), range));
+    }
+    Report::new(diagnostic).with_source_code(NamedSource::new(loaded.path.to_string_lossy(), loaded.text.clone()))
+}

@@ -1,0 +1,144 @@
+//! Predicted against measured, in numbers.
+
+use std::collections::BTreeMap;
+
+use engine::batch::Stage;
+use engine::metrics::{LatencySummary, RequestRecord, RunMetrics};
+use engine::units::Nanos;
+use reports::Bounds;
+use reports::validation::{MetricPair, StageError, StepPair};
+
+use super::log::Log;
+
+/// Step pairs kept for the plot; more are thinned evenly.
+const STEP_PAIRS: usize = 4000;
+
+/// The headline metrics of one run, by name, in the order in which they are shown.
+pub(super) fn headline(metrics: &RunMetrics, bounds: Option<&Bounds>) -> Vec<(String, f64)> {
+    let mut named: Vec<(String, f64)> = vec![("throughput_tokens_per_s".into(), metrics.throughput_tokens_per_s)];
+    if let Some(bounds) = bounds {
+        named.push(("speedup".into(), bounds.speedup));
+        named.push(("s_dec".into(), bounds.s_dec));
+        named.push(("s_e2e".into(), bounds.s_e2e));
+        named.push(("realised_share".into(), bounds.realised_share));
+    }
+    let latencies: [(&str, &LatencySummary); 5] = [
+        ("ttft_s", &metrics.ttft),
+        ("tpot_s", &metrics.tpot),
+        ("itl_s", &metrics.itl),
+        ("e2e_s", &metrics.e2e),
+        ("normalized_s", &metrics.normalized),
+    ];
+    for (name, latency) in latencies.into_iter().filter(|(_, latency)| latency.count > 0) {
+        let LatencySummary { mean, p50, p90, p95, p99, .. } = *latency;
+        for (at, value) in [("mean", mean), ("p50", p50), ("p90", p90), ("p95", p95), ("p99", p99)] {
+            named.push((format!("{name}.{at}"), value));
+        }
+    }
+    named.push(("mean_core_batch".into(), metrics.mean_core_batch()));
+    named.push(("mean_coda_batch".into(), metrics.mean_batch(Stage::Coda)));
+    named.push(("prefill_share".into(), metrics.prefill_share));
+    named.push(("device_idle_share".into(), 1.0 - metrics.gpu_busy_share));
+    named
+}
+
+/// Pairs a prediction with the mean of the live runs.
+pub(super) fn compare(predicted: &[(String, f64)], live: &[Vec<(String, f64)>]) -> Vec<MetricPair> {
+    let pair = |(index, (name, predicted)): (usize, &(String, f64))| {
+        let values: Vec<f64> = live.iter().map(|run| run[index].1).collect();
+        assert!(live.iter().all(|run| run[index].0 == *name), "both sides list the same metrics");
+        let measured = values.iter().sum::<f64>() / values.len() as f64;
+        let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &v| (l.min(v), h.max(v)));
+        let relative = |difference: f64| if measured == 0.0 { 0.0 } else { difference / measured };
+        MetricPair {
+            name: name.clone(),
+            predicted: *predicted,
+            measured,
+            error: relative(predicted - measured),
+            live_spread: relative(high - low),
+        }
+    };
+    predicted.iter().enumerate().map(pair).collect()
+}
+
+/// Kolmogorov-Smirnov distances between the predicted and the measured distributions over requests.
+pub(super) fn ks_distances(predicted: &Log, measured: &Log) -> BTreeMap<String, f64> {
+    let distance = |value: fn(&RequestRecord) -> Option<Nanos>| {
+        let sorted = |log: &Log| {
+            let mut values: Vec<u64> = log.requests.iter().filter_map(|record| Some(value(record)?.0)).collect();
+            values.sort_unstable();
+            values
+        };
+        ks_distance(&sorted(predicted), &sorted(measured))
+    };
+    [
+        ("ttft", distance(|record| Some(record.ttft()))),
+        ("tpot", distance(RequestRecord::tpot)),
+        ("e2e", distance(|record| Some(record.e2e()))),
+        ("normalized", distance(|record| Some(record.normalized()))),
+    ]
+    .map(|(name, distance)| (name.into(), distance))
+    .into()
+}
+
+/// The largest difference between two empirical distribution functions, of sorted samples.
+fn ks_distance(left: &[u64], right: &[u64]) -> f64 {
+    let below =
+        |samples: &[u64], at: u64| samples.partition_point(|&sample| sample <= at) as f64 / samples.len().max(1) as f64;
+    let points = left.iter().chain(right);
+    points.map(|&at| (below(left, at) - below(right, at)).abs()).fold(0.0, f64::max)
+}
+
+/// How far step times are off, stage by stage.
+pub(super) fn stages(predicted: &Log, measured: &Log) -> Vec<StageError> {
+    let of = |log: &Log, stage: Stage| -> Vec<f64> {
+        log.steps.iter().filter(|step| step.stage == stage).map(|step| step.took.as_millis()).collect()
+    };
+    let stage_error = |stage| {
+        let (predicted, measured) = (of(predicted, stage), of(measured, stage));
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        (!predicted.is_empty() && !measured.is_empty()).then(|| {
+            let off: f64 = predicted.iter().zip(&measured).map(|(p, m)| (p - m).abs()).sum();
+            let pairs = predicted.len().min(measured.len()) as f64;
+            StageError {
+                stage,
+                steps: measured.len() as u64,
+                predicted_mean_ms: mean(&predicted),
+                measured_mean_ms: mean(&measured),
+                error: mean(&predicted) / mean(&measured) - 1.0,
+                mean_absolute_error: off / pairs / mean(&measured),
+            }
+        })
+    };
+    Stage::ALL.into_iter().filter_map(stage_error).collect()
+}
+
+/// Predicted and measured times of the same steps, thinned; none if the runs made other batches.
+pub(super) fn step_pairs(predicted: &Log, measured: &Log) -> Vec<StepPair> {
+    if predicted.first_difference(measured).is_some() {
+        return Vec::new();
+    }
+    let stride = predicted.steps.len().div_ceil(STEP_PAIRS).max(1);
+    let pairs = predicted.steps.iter().zip(&measured.steps).step_by(stride);
+    pairs
+        .map(|(predicted, measured)| StepPair {
+            stage: predicted.stage,
+            predicted_ms: predicted.took.as_millis(),
+            measured_ms: measured.took.as_millis(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ks_distance_is_the_largest_gap() {
+        let check = |left: &[u64], right: &[u64], distance| assert_eq!(ks_distance(left, right), distance);
+        check(&[1, 2, 3, 4], &[1, 2, 3, 4], 0.0);
+        check(&[1, 2], &[3, 4], 1.0);
+        check(&[1, 2, 3, 4], &[3, 4, 5, 6], 0.5);
+        check(&[], &[1], 1.0);
+    }
+}
