@@ -3,13 +3,9 @@
 use std::collections::BTreeMap;
 
 use engine::architecture::Architecture;
-<<<<<<< HEAD
-use engine::layout::Layout;
-use engine::profile::{Buckets, Device, Fit, HostCost, PrefillCost, Profile, StageCost, Transfer};
-=======
 use engine::interval::student_t_95;
-use engine::profile::{Buckets, Covariance, Device, Fit, PrefillCost, Profile, StageCost};
->>>>>>> main
+use engine::layout::Layout;
+use engine::profile::{Buckets, Covariance, Device, Fit, HostCost, PrefillCost, Profile, StageCost, Transfer};
 
 use crate::bootstrap::{Bootstrap, resample};
 use crate::boundary::{Boundary, reads_kv};
@@ -125,7 +121,7 @@ impl Calibration {
                 .stage_overhead
                 .map_or(base.stage_overhead_us, |overhead| significant(overhead.mean_us.max(0.0))),
             host: self.host.unwrap_or(base.host),
-            buckets: setup.buckets.clone(),
+            buckets: setup.buckets,
             transfer: Transfer {
                 offload_gb_per_s: self.offload_gb_per_s.unwrap_or(base.transfer.offload_gb_per_s),
                 ..base.transfer

@@ -68,7 +68,10 @@ fn a_bad_cell_is_named_by_file_line_and_column() {
     cell("1,0,2,6.0", "m.csv:3: context: must be a whole number from 1, got `0`");
     cell("1,128,zwei,6.0", "m.csv:3: loops: must be a whole number from 1, got `zwei`");
     cell("1,128,2", "m.csv: CSV error: record 2 (line: 3");
-    check(&with_stages("1,128,1,6.0,head,\n"), "stage: must be one of step, core, prelude, coda, prefill, offload, build, launch, read, or empty");
+    check(
+        &with_stages("1,128,1,6.0,head,\n"),
+        "stage: must be one of step, core, prelude, coda, prefill, offload, build, launch, read, or empty",
+    );
     check(&with_stages("1,0,,6.0,prefill,\n"), "tokens: must be a whole number from 1, got ``");
 }
 

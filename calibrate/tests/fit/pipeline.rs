@@ -4,11 +4,8 @@ use calibrate::calibration::{Calibration, Setup};
 use calibrate::measurements::parse;
 use calibrate::tables::render;
 use engine::architecture::Architecture;
-<<<<<<< HEAD
-use engine::layout::Layout;
-=======
 use engine::interval::student_t_95;
->>>>>>> main
+use engine::layout::Layout;
 use engine::profile::Profile;
 
 use crate::machine::{Timed, csv, shipped, step_ms};
@@ -20,7 +17,7 @@ fn setup(machine: &Profile) -> Setup {
     Setup {
         model,
         device: machine.device.clone(),
-        buckets: machine.buckets.clone(),
+        buckets: machine.buckets,
         layout: Layout::LastExited,
         base,
         resamples: 200,
