@@ -56,7 +56,7 @@ fn bad_options_are_exit_code_2_and_leave_nothing() {
     check("--model tiny --device cpu --out p.yaml", "--model: there is no model `tiny`, only ");
     check("--model tiny-ouro --device abacus --out p.yaml", "invalid value 'abacus'");
     check(&format!("{good} --budget 60"), "must be a time with its unit, like 500ms, 60s or 8min, got `60`");
-    check(&format!("{good} --budget -1s"), "--budget");
+    check(&format!("{good} --budget=-1s"), "must be greater than zero, got `-1s`");
     check(&format!("{good} --layout flat"), "--layout: there is no layout `flat`");
     check(&format!("{good} --loops 1,2"), "--loops: must be a rising list");
     check(&format!("{good} --buckets 4,2"), "--buckets: must be exact, powers_of_two or a rising list");
