@@ -65,5 +65,6 @@ fn bad_options_are_exit_code_2_and_leave_nothing() {
     check(&format!("{good} --buckets 4,2"), "--buckets: must be exact, powers_of_two or a rising list");
     check(&format!("{good} --weights none"), "none: ");
     check(&format!("{good} fit"), "cannot be used with");
+    check("--model tiny-ouro --device cpu --out p.csv", "--out: must not end in .csv");
     check("--model tiny-ouro --device cpu --out no/p.yaml", "no/p.csv: cannot be written");
 }
