@@ -268,7 +268,7 @@ mod tests {
         let plan = Plan::small(&model, Layout::Shared, Nanos::ZERO);
         plan.check(&model).unwrap();
         let held = plan.held_tokens();
-        assert_eq!((held.len(), held[0], held[8], held[16], held[63]), (64, 512, 256, 256, 64));
+        assert_eq!((held.len(), held[0], held[8], held[16], held[63]), (64, 512, 256, 128, 64));
         for visit in plan.visits() {
             let (batch, tokens) = match visit {
                 Visit::Decode { batch, context } | Visit::Offload { batch, context } => (batch, context),
