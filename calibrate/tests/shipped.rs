@@ -1,11 +1,20 @@
 //! The shipped profiles parse, are sound, say what the paper says, and are what their README derives.
 
+use calibrate::calibration::{Calibration, Setup};
+use calibrate::measurements::parse;
 use engine::architecture::Architecture;
+use engine::layout::Layout;
 use engine::profile::{PrefillCost, Profile, StageCost};
 
 const OURO: &str = include_str!("../profiles/h100-paper/ouro-1.4b.yaml");
 const OURO_LARGE: &str = include_str!("../profiles/h100-paper/ouro-2.6b.yaml");
 const HUGINN: &str = include_str!("../profiles/h100-paper/huginn-3.5b.yaml");
+
+/// Measured ones, with their times.
+const CPU: [(&str, &str); 2] = [
+    (include_str!("../profiles/cpu/tiny-ouro.yaml"), include_str!("../profiles/cpu/tiny-ouro.csv")),
+    (include_str!("../profiles/cpu/tiny-huginn.yaml"), include_str!("../profiles/cpu/tiny-huginn.csv")),
+];
 
 /// B*(8192) of the nominal profile and of its variants.
 const OURO_LONG: [(&str, f64); 3] = [("nominal", 7.0), ("flat", 9.5), ("steep", 4.0)];
@@ -145,5 +154,38 @@ fn prefill_is_derived_from_flops() {
             let floor = tau_0_ms + f64::from(model.r_max.0) * profile.core.delta_ms;
             close(profile.prefill.floor_ms, floor, &format!("{what} prefill floor"));
         }
+    }
+}
+
+#[test]
+fn measured_profiles_are_what_their_times_give() {
+    for (text, times) in CPU {
+        let shipped = profile(text);
+        let model = Architecture::builtin(&shipped.model).expect("built in");
+        let rows = parse(times.as_bytes(), &shipped.name).expect("a table").rows;
+        let setup = Setup {
+            base: Profile::roofline(&shipped.device, &model),
+            device: shipped.device.clone(),
+            buckets: shipped.buckets,
+            layout: Layout::LastExited,
+            resamples: 0,
+            seed: 0,
+            model,
+        };
+        let fitted = Calibration::new(&rows, &setup).expect("a full grid");
+        let fitted = fitted.profile(&setup, &shipped.name, "").expect("sound");
+        let what = |term: &str| format!("{} {term}", shipped.name);
+        for (name, found, derived) in [
+            ("core", shipped.core, fitted.core),
+            ("prelude", shipped.prelude, fitted.prelude),
+            ("coda", shipped.coda, fitted.coda),
+        ] {
+            stages_are_close(found, derived, &what(name));
+            close(found.floor_ms, derived.floor_ms, &what("floor"));
+        }
+        close(shipped.prefill.gamma_us, fitted.prefill.gamma_us, &what("prefill"));
+        close(shipped.stage_overhead_us, fitted.stage_overhead_us, &what("stage overhead"));
+        close(shipped.host.build_us, fitted.host.build_us, &what("build"));
+        close(shipped.transfer.offload_gb_per_s, fitted.transfer.offload_gb_per_s, &what("offload"));
     }
 }
