@@ -11,7 +11,8 @@ use crate::boundary::{Boundary, reads_kv};
 use crate::cost::{COEFFICIENTS, Form, Sample, significant};
 use crate::depth::{DepthFit, by_point};
 use crate::error::CalibrateError;
-use crate::measurements::{Measurement, Stage};
+use crate::host::{host_cost, offload_gb_per_s};
+use crate::measurements::{Measurement, Stage, medians};
 use crate::validation::{Judged, judge};
 
 /// What the measurements do not say by themselves.
@@ -23,6 +24,8 @@ pub struct Setup {
     pub device: Device,
     /// The batch sizes for which it had graphs.
     pub buckets: Buckets,
+    /// The KV layout, from which offloaded bytes are counted.
+    pub layout: Layout,
     /// Where the terms come from that were not measured.
     pub base: Profile,
     /// Refits of the bootstrap.
@@ -46,6 +49,10 @@ pub struct Calibration {
     pub stage_overhead: Option<StageOverhead>,
     /// Prompt chunks, if any were timed.
     pub prefill: Option<Judged>,
+    /// The event loop's work per batch, if it was timed.
+    pub host: Option<HostCost>,
+    /// Bytes of KV moved per time, if offloading was timed.
+    pub offload_gb_per_s: Option<f64>,
 }
 
 /// The staged core against the slope of the fused step, over the points where both were timed.
@@ -60,16 +67,19 @@ pub struct StageOverhead {
 }
 
 impl Calibration {
-    /// Fits everything that the measurements cover.
+    /// Fits everything that the measurements cover; repeats of a point count as their median.
     ///
     /// # Errors
     /// Measurements that cannot tell the coefficients apart, or not well enough to judge the fit.
     pub fn new(measurements: &[Measurement], setup: &Setup) -> Result<Self, CalibrateError> {
+        let measurements = &medians(measurements)[..];
         let points = by_point(measurements)?;
         let sample = |point: &DepthFit, time_ms, scale_ms| {
             decode_sample(&setup.buckets, point.batch, point.context, time_ms, scale_ms)
         };
-        let slopes = points.iter().map(|point| sample(point, point.tau_r_ms, point.tau_r_ms)).collect();
+        // A slope that noise made too small must not weigh the more for it, so errors are relative to the step's share.
+        let share_ms = |point: &DepthFit| point.deepest_ms / f64::from(point.deepest);
+        let slopes = points.iter().map(|point| sample(point, point.tau_r_ms, share_ms(point))).collect();
         let core = judge(Stage::Core, slopes, true)?;
         let bootstrap = resample(&core.samples, core.chosen().fit.shape, setup.resamples, setup.seed);
         let stage_overhead = stage_overhead(measurements, &points)?;
@@ -77,9 +87,11 @@ impl Calibration {
         let overhead_us = stage_overhead.map_or(setup.base.stage_overhead_us, |overhead| overhead.mean_us.max(0.0));
         let staged = staged_boundary(measurements, setup, overhead_us / 1e3)?;
         let boundary = Boundary::new(&setup.model, &intercepts, staged)?;
-        let prefill: Vec<_> = of_stage(measurements, Stage::Prefill).iter().map(prefill_sample).collect();
+        let prefill: Vec<_> = of_stage(measurements, Stage::Prefill).map(prefill_sample).collect();
         let prefill = if prefill.is_empty() { None } else { Some(judge(Stage::Prefill, prefill, true)?) };
-        Ok(Self { points, core, bootstrap, boundary, stage_overhead, prefill })
+        let host = host_cost(measurements);
+        let offload_gb_per_s = offload_gb_per_s(measurements, setup.model.kv_bytes_per_token(setup.layout));
+        Ok(Self { points, core, bootstrap, boundary, stage_overhead, prefill, host, offload_gb_per_s })
     }
 
     /// The profile, with every term that was not measured from the setup's base.
@@ -107,9 +119,12 @@ impl Calibration {
             stage_overhead_us: self
                 .stage_overhead
                 .map_or(base.stage_overhead_us, |overhead| significant(overhead.mean_us.max(0.0))),
-            host: base.host,
+            host: self.host.unwrap_or(base.host),
             buckets: setup.buckets,
-            transfer: base.transfer,
+            transfer: Transfer {
+                offload_gb_per_s: self.offload_gb_per_s.unwrap_or(base.transfer.offload_gb_per_s),
+                ..base.transfer
+            },
             variants: BTreeMap::new(),
             fit: Some(self.quality()),
         };
@@ -119,9 +134,14 @@ impl Calibration {
 
     /// The profile's terms that the measurements do not cover.
     pub fn unmeasured(&self) -> Vec<&'static str> {
-        let prefill = self.prefill.is_none().then_some("prefill");
-        let overhead = self.stage_overhead.is_none().then_some("stage overhead");
-        prefill.into_iter().chain(overhead).chain(["host", "transfer"]).collect()
+        let terms = [
+            (self.prefill.is_some(), "prefill"),
+            (self.stage_overhead.is_some(), "stage overhead"),
+            (self.host.is_some(), "host"),
+            (self.offload_gb_per_s.is_some(), "offload"),
+            (false, "plane copies"),
+        ];
+        terms.into_iter().filter(|(measured, _)| !measured).map(|(_, name)| name).collect()
     }
 
     fn quality(&self) -> Fit {
@@ -153,17 +173,8 @@ pub fn form_name(form: Form) -> &'static str {
     }
 }
 
-/// A stage's launches, repeats averaged: left out, a point must not stay behind in its repeat.
-fn of_stage(measurements: &[Measurement], stage: Stage) -> Vec<Measurement> {
-    let mut points: BTreeMap<(u32, u32, u32), Vec<&Measurement>> = BTreeMap::new();
-    for launch in measurements.iter().filter(|measurement| measurement.stage == stage) {
-        points.entry((launch.context, launch.tokens, launch.batch)).or_default().push(launch);
-    }
-    let averaged = |repeats: Vec<&Measurement>| Measurement {
-        time_ms: mean(&repeats.iter().map(|launch| launch.time_ms).collect::<Vec<_>>()),
-        ..*repeats[0]
-    };
-    points.into_values().map(averaged).collect()
+fn of_stage(measurements: &[Measurement], stage: Stage) -> impl Iterator<Item = &Measurement> {
+    measurements.iter().filter(move |measurement| measurement.stage == stage)
 }
 
 fn decode_sample(buckets: &Buckets, batch: u32, context: u32, time_ms: f64, scale_ms: f64) -> Sample {
@@ -188,13 +199,13 @@ fn prefill_cost(StageCost { delta_ms, floor_ms, gamma_us, alpha_ns }: StageCost)
     PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns }
 }
 
-/// Both times have errors in proportion to the step, so a point weighs `1 / tau_r^2`.
+/// Both times have errors in proportion to the step, so a point weighs one over its square.
 fn stage_overhead(measurements: &[Measurement], points: &[DepthFit]) -> Result<Option<StageOverhead>, CalibrateError> {
     let mut weighted_us = Vec::new();
-    for Measurement { line, batch, context, time_ms, .. } in of_stage(measurements, Stage::Core) {
+    for &Measurement { line, batch, context, time_ms, .. } in of_stage(measurements, Stage::Core) {
         let fused = points.iter().find(|point| (point.batch, point.context) == (batch, context));
         let fused = fused.ok_or(CalibrateError::NoFusedStep { line, batch, context })?;
-        weighted_us.push((fused.tau_r_ms.powi(-2), (time_ms - fused.tau_r_ms) * 1e3));
+        weighted_us.push((fused.deepest_ms.powi(-2), (time_ms - fused.tau_r_ms) * 1e3));
     }
     let points = weighted_us.len();
     if points == 0 {
@@ -217,10 +228,9 @@ fn staged_boundary(
     overhead_ms: f64,
 ) -> Result<Option<(Judged, Judged)>, CalibrateError> {
     let samples = |stage| {
-        let staged =
-            of_stage(measurements, stage).into_iter().map(|Measurement { batch, context, time_ms, .. }| {
-                decode_sample(&setup.buckets, batch, context, time_ms - overhead_ms, time_ms)
-            });
+        let staged = of_stage(measurements, stage).map(|&Measurement { batch, context, time_ms, .. }| {
+            decode_sample(&setup.buckets, batch, context, time_ms - overhead_ms, time_ms)
+        });
         staged.collect::<Vec<_>>()
     };
     let (prelude, coda) = (samples(Stage::Prelude), samples(Stage::Coda));
@@ -232,8 +242,4 @@ fn staged_boundary(
     }
     let reads_kv = reads_kv(&setup.model);
     Ok(Some((judge(Stage::Prelude, prelude, reads_kv)?, judge(Stage::Coda, coda, reads_kv)?)))
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }

@@ -23,9 +23,12 @@ pub struct DepthFit {
     pub times: u32,
     /// The line at the most loops that were timed.
     pub deepest_ms: f64,
+    /// The most loops that were timed.
+    pub deepest: u32,
 }
 
-/// Fits every point's line by plain least squares, in order of context and batch.
+/// Fits every point's line by plain least squares, in order of context and batch; a loop count has one time, see
+/// [`medians`](crate::measurements::medians).
 ///
 /// # Errors
 /// No fused steps; a point with a single loop count, or whose slope is not positive.
@@ -57,6 +60,7 @@ fn line(steps: &[&Measurement]) -> Result<DepthFit, CalibrateError> {
     let tau_0_ms = mean_ms - per_loop_ms * mean_loops;
     let at = |loops: u32| tau_0_ms + per_loop_ms * f64::from(loops);
     let times: Vec<_> = steps.iter().map(|step| (step.time_ms, at(step.loops))).collect();
+    let deepest = steps.iter().map(|step| step.loops).max().unwrap_or(loops);
     Ok(DepthFit {
         batch,
         context,
@@ -64,6 +68,7 @@ fn line(steps: &[&Measurement]) -> Result<DepthFit, CalibrateError> {
         tau_r_ms: per_loop_ms,
         r_squared: r_squared(&times),
         times: steps.len() as u32,
-        deepest_ms: at(steps.iter().map(|step| step.loops).max().unwrap_or(loops)),
+        deepest_ms: at(deepest),
+        deepest,
     })
 }

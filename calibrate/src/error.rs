@@ -187,4 +187,35 @@ pub enum CalibrateError {
         /// What it must be and what it is.
         reason: String,
     },
+    /// A measurement was cut off, and is not to be continued like this.
+    #[error(
+        "{} is an unfinished measurement of something else: delete it, or give another --out\n  there: {found}\n  now:   {expected}",
+        path.display()
+    )]
+    OtherSetup {
+        /// The file.
+        path: PathBuf,
+        /// What it says of itself.
+        found: String,
+        /// What was to be measured.
+        expected: String,
+    },
+    /// The model's weights.
+    #[error(transparent)]
+    Weights(engine::models::weights::WeightsError),
+    /// The executor could not run a batch, or could not be made.
+    #[error("{during}: {source}")]
+    Execution {
+        /// What was being measured.
+        during: String,
+        /// What the executor said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl CalibrateError {
+    /// An executor's error.
+    pub(crate) fn execution(during: String, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Execution { during, source: Box::new(source) }
+    }
 }

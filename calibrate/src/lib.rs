@@ -1,11 +1,11 @@
-//! Turns measured step times into a profile that the simulator reads.
+//! Times an executor, and turns step times into a profile that the simulator reads.
 //!
 //! The method is the paper's Appendix B: full decode steps with r loops, `tau(r) = tau_0 + tau_r r` at each batch size and
 //! context, then `t = delta + gamma N_b + alpha N_c` over the grid. A second form with a floor under the batch's term is
 //! fitted beside it, and cross-validation decides which one the profile gets.
 //!
 //! ```text
-//! measurements -> depth (tau_0, tau_r per point) -> validation (cost, both forms) -> calibration -> profile, tables
+//! measure -> measurements -> depth (tau_0, tau_r per point) -> validation (cost, both forms) -> calibration -> profile, tables
 //! ```
 
 pub mod bootstrap;
@@ -14,7 +14,10 @@ pub mod calibration;
 pub mod cost;
 pub mod depth;
 pub mod error;
+mod host;
 mod least_squares;
+pub mod measure;
 pub mod measurements;
+pub mod padding;
 pub mod tables;
 pub mod validation;

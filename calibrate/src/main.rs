@@ -1,24 +1,21 @@
-//! `calibrate fit`: measurements in, a profile and tables out.
+//! `calibrate`: times a model on this machine, or fits a table of times; a profile and tables come out.
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use calibrate::calibration::{Calibration, Setup};
-use calibrate::error::CalibrateError;
-use calibrate::{measurements, tables};
-use clap::{Args, Parser, Subcommand};
-use engine::architecture::Architecture;
-use engine::profile::{Buckets, Device, Profile};
+use clap::{Parser, Subcommand};
 
-/// Below this, times are not linear in loops as they should be; the paper reports at least this everywhere.
-const R_SQUARED_MIN: f64 = 0.999;
+mod command;
 
-/// Turns measured step times into a profile for the simulator.
+use command::{FitArgs, MeasureArgs};
+
+/// Measures how long a looped model's steps take on a device, and writes a profile for the simulator.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+    #[command(flatten)]
+    measure: Option<MeasureArgs>,
 }
 
 #[derive(Subcommand)]
@@ -27,48 +24,13 @@ enum Command {
     Fit(FitArgs),
 }
 
-#[derive(Args)]
-struct FitArgs {
-    /// The measurements: batch,context,loops,step_ms[,stage][,tokens].
-    measurements: PathBuf,
-    /// The model that was timed.
-    #[arg(long)]
-    model: String,
-    /// The device that ran it; a name without built-in limits needs the two options below.
-    #[arg(long, required_unless_present = "base")]
-    device: Option<String>,
-    /// The device's memory bandwidth.
-    #[arg(long, requires = "device")]
-    bandwidth_gb_per_s: Option<f64>,
-    /// The device's dense bf16 throughput.
-    #[arg(long, requires = "device")]
-    compute_tflops: Option<f64>,
-    /// Batch sizes with graphs: exact, powers_of_two, or a rising list like 1,2,4,8,16 [default: powers_of_two, or the base's].
-    #[arg(long)]
-    buckets: Option<String>,
-    /// A profile of the same model for the terms that were not measured [default: the device's roofline].
-    #[arg(long)]
-    base: Option<PathBuf>,
-    /// The profile's name [default: "MODEL on DEVICE"].
-    #[arg(long)]
-    name: Option<String>,
-    /// Where the measurements come from: command, date, commit, driver.
-    #[arg(long)]
-    source: Option<String>,
-    /// Refits of the bootstrap.
-    #[arg(long, default_value_t = 1000)]
-    resamples: u32,
-    /// The bootstrap's seed.
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// Where to write the profile.
-    #[arg(long)]
-    out: PathBuf,
-}
-
 fn main() -> ExitCode {
-    let Command::Fit(args) = Cli::parse().command;
-    match fit(&args) {
+    let done = match Cli::parse() {
+        Cli { command: Some(Command::Fit(args)), .. } => command::fit(&args),
+        Cli { measure: Some(args), .. } => command::measure(&args),
+        Cli { .. } => Ok(()),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{:?}", miette::miette!("{error}"));
@@ -76,6 +38,8 @@ fn main() -> ExitCode {
         }
     }
 }
+<<<<<<< HEAD
+=======
 
 fn fit(args: &FitArgs) -> Result<(), CalibrateError> {
     let setup = setup(args)?;
@@ -193,3 +157,4 @@ fn write_whole(path: &Path, text: &str) -> Result<(), CalibrateError> {
         CalibrateError::Write { path: path.into(), source }
     })
 }
+>>>>>>> main

@@ -1,5 +1,6 @@
-//! The table of measurements: `batch,context,loops,step_ms[,stage][,tokens]`, described in this crate's README.
+//! The table of measurements: `batch,context,loops,step_ms[,stage][,tokens][,round]`, described in this crate's README.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -10,7 +11,7 @@ use csv::StringRecord;
 use crate::error::CalibrateError;
 
 /// What was timed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// A whole decode step in one graph: prelude, `loops` core applications, coda.
     #[default]
@@ -23,6 +24,14 @@ pub enum Stage {
     Coda,
     /// A packed prompt chunk at full depth.
     Prefill,
+    /// Sequences moved to host memory, or back.
+    Offload,
+    /// The host's work from a batch's result to the launch of the next.
+    Build,
+    /// The host's work from there until the device starts.
+    Launch,
+    /// The host's work from the device's end until the result is there.
+    Read,
 }
 
 /// One timed launch.
@@ -34,7 +43,7 @@ pub struct Measurement {
     pub stage: Stage,
     /// Sequences, not padded.
     pub batch: u32,
-    /// KV entries that each row reads; for prefill, entries cached before the chunk.
+    /// KV entries that each row reads; for prefill, entries cached before the chunk; for offload, tokens per sequence.
     pub context: u32,
     /// Core applications; 0 where the stage has none.
     pub loops: u32,
@@ -42,6 +51,10 @@ pub struct Measurement {
     pub tokens: u32,
     /// The time.
     pub time_ms: f64,
+    /// Which repeat of the whole grid it belongs to; 0 where the table does not say.
+    pub round: u32,
+    /// Launches behind the time that did not wait for a core; 1 where the table does not say.
+    pub calm: u32,
 }
 
 /// A table and what was not read of it.
@@ -55,7 +68,17 @@ pub struct Table {
 
 impl Stage {
     /// Every stage.
-    pub const ALL: [Self; 5] = [Self::Step, Self::Core, Self::Prelude, Self::Coda, Self::Prefill];
+    pub const ALL: [Self; 9] = [
+        Self::Step,
+        Self::Core,
+        Self::Prelude,
+        Self::Coda,
+        Self::Prefill,
+        Self::Offload,
+        Self::Build,
+        Self::Launch,
+        Self::Read,
+    ];
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {
@@ -65,7 +88,16 @@ impl Stage {
             Self::Prelude => "prelude",
             Self::Coda => "coda",
             Self::Prefill => "prefill",
+            Self::Offload => "offload",
+            Self::Build => "build",
+            Self::Launch => "launch",
+            Self::Read => "read",
         }
+    }
+
+    /// The host's work, which may take no time that a clock can tell.
+    fn is_host(self) -> bool {
+        matches!(self, Self::Build | Self::Launch | Self::Read)
     }
 }
 
@@ -98,7 +130,8 @@ pub fn parse(input: impl io::Read, file: &str) -> Result<Table, CalibrateError> 
         let record = record.map_err(broken)?;
         rows.push(columns.measurement(&record, file)?);
     }
-    let known = ["batch", "context", "loops", "step_ms", "stage", "tokens"];
+    // The last two keep the spread of a measurement for the reader.
+    let known = ["batch", "context", "loops", "step_ms", "stage", "tokens", "round", "calm", "min_ms", "max_ms"];
     let ignored = header.iter().filter(|column| !known.contains(column)).map(str::to_owned).collect();
     Ok(Table { rows, ignored })
 }
@@ -111,6 +144,8 @@ struct Columns {
     step_ms: usize,
     stage: Option<usize>,
     tokens: Option<usize>,
+    round: Option<usize>,
+    calm: Option<usize>,
 }
 
 impl Columns {
@@ -130,6 +165,8 @@ impl Columns {
             step_ms: needed("step_ms")?,
             stage: place("stage"),
             tokens: place("tokens"),
+            round: place("round"),
+            calm: place("calm"),
         })
     }
 
@@ -151,16 +188,113 @@ impl Columns {
         })?;
         let prefill = stage == Stage::Prefill;
         let text = cell(Some(self.step_ms));
-        let time_ms = f64::from_str(text).ok().filter(|time| time.is_finite() && *time > 0.0);
+        let takes_time = |time: &f64| *time > 0.0 || (stage.is_host() && *time == 0.0);
+        let time_ms = f64::from_str(text).ok().filter(|time| time.is_finite() && takes_time(time));
         Ok(Measurement {
             line,
             stage,
             batch: count("batch", Some(self.batch), 1)?,
-            context: count("context", Some(self.context), u32::from(!prefill))?,
+            context: count("context", Some(self.context), u32::from(!prefill && !stage.is_host()))?,
             loops: if stage == Stage::Step { count("loops", Some(self.loops), 1)? } else { 0 },
             tokens: if prefill { count("tokens", self.tokens, 1)? } else { 0 },
             time_ms: time_ms
                 .ok_or_else(|| wrong("step_ms", format!("must be a time in ms, greater than zero, got `{text}`")))?,
+            round: if self.round.is_some() { count("round", self.round, 0)? } else { 0 },
+            calm: if self.calm.is_some() { count("calm", self.calm, 0)? } else { 1 },
         })
+    }
+}
+
+/// The repeats of every point as one measurement with their median: what disturbs a machine makes a few of them slow.
+///
+/// Repeats without a calm launch do not count. A point of which nothing else is left is left out, all stages of it, unless
+/// that would take more than half of the points away.
+pub fn medians(measurements: &[Measurement]) -> Vec<Measurement> {
+    let mut groups: BTreeMap<_, Vec<&Measurement>> = BTreeMap::new();
+    for row in measurements {
+        groups.entry((row.stage, row.context, row.tokens, row.batch, row.loops)).or_default().push(row);
+    }
+    // By kind of point, its points, and whether all of a point was calm at some time.
+    let mut points: BTreeMap<Kind, BTreeMap<_, bool>> = BTreeMap::new();
+    for repeats in groups.values() {
+        let is_calm = repeats.iter().any(|row| row.calm > 0);
+        *points.entry(repeats[0].stage.kind()).or_default().entry(place(repeats[0])).or_insert(true) &= is_calm;
+    }
+    points.retain(|_, points| points.values().filter(|&&is_calm| is_calm).count() * 2 >= points.len());
+    let middle = |repeats: Vec<&Measurement>| {
+        let first = repeats[0];
+        let calm: Vec<_> = repeats.iter().filter(|row| row.calm > 0).map(|row| row.time_ms).collect();
+        match points.get(&first.stage.kind()).map(|points| points[&place(first)]) {
+            Some(false) => None,
+            _ if calm.is_empty() => {
+                Some(Measurement { time_ms: median(repeats.iter().map(|row| row.time_ms)), ..*first })
+            }
+            _ => Some(Measurement { time_ms: median(calm.into_iter()), ..*first }),
+        }
+    };
+    groups.into_values().filter_map(middle).collect()
+}
+
+/// Stages that are fitted together, and so left out together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Decode,
+    Prefill,
+    Offload,
+    Host,
+}
+
+impl Stage {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Step | Self::Core | Self::Prelude | Self::Coda => Kind::Decode,
+            Self::Prefill => Kind::Prefill,
+            Self::Offload => Kind::Offload,
+            Self::Build | Self::Launch | Self::Read => Kind::Host,
+        }
+    }
+}
+
+fn place(row: &Measurement) -> (u32, u32, u32) {
+    (row.context, row.tokens, row.batch)
+}
+
+/// The middle value, or the mean of the middle two; NaN of none.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+    match values.len() {
+        0 => f64::NAN,
+        count => f64::midpoint(at((count - 1) / 2), at(count / 2)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_that_was_never_calm_is_left_out_unless_most_were_not() {
+        let row = |batch: u32, loops: u32, calm: u32, time_ms: f64| Measurement {
+            line: 0,
+            stage: Stage::Step,
+            batch,
+            context: 64,
+            loops,
+            tokens: 0,
+            time_ms,
+            round: 0,
+            calm,
+        };
+        let kept = |rows: &[Measurement]| {
+            medians(rows).iter().map(|row| (row.batch, row.loops, row.time_ms)).collect::<Vec<_>>()
+        };
+        let disturbed = [row(1, 1, 5, 1.0), row(1, 2, 5, 2.0), row(1, 2, 0, 9.0), row(2, 1, 0, 7.0), row(2, 2, 5, 3.0)];
+        assert_eq!(kept(&disturbed), [(1, 1, 1.0), (1, 2, 2.0)]);
+        let mostly = [&disturbed[..], &[row(4, 1, 0, 8.0), row(4, 2, 0, 9.0)]].concat();
+        assert_eq!(kept(&mostly).len(), 6);
+        assert!(median([].into_iter()).is_nan());
+        assert_eq!(median([3.0, 1.0, 2.0, 10.0].into_iter()), 2.5);
     }
 }

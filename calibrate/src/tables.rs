@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use engine::profile::StageCost;
+use engine::profile::{HostCost, StageCost};
 
 use crate::boundary::Boundary;
 use crate::calibration::{Calibration, form_name};
@@ -44,6 +44,15 @@ pub fn render(calibration: &Calibration) -> String {
     if let Some(prefill) = &calibration.prefill {
         text += &judged_section("prefill", prefill);
         let _ = writeln!(text, "{}", cost_table([("prefill", prefill.chosen().fit.stage_cost())]));
+        let _ = writeln!(text, "residuals\n\n{}", prefill_residuals(prefill));
+    }
+    if let Some(HostCost { build_us, build_row_us, launch_us, read_us }) = calibration.host {
+        let values = [build_us, build_row_us, launch_us, read_us].map(digits);
+        let _ =
+            writeln!(text, "host\n\n{}", table(&["build us", "per row us", "launch us", "read us"], [values.to_vec()]));
+    }
+    if let Some(rate) = calibration.offload_gb_per_s {
+        let _ = writeln!(text, "offload: {} GB/s\n", digits(rate));
     }
     text
 }
@@ -110,6 +119,22 @@ fn residual_table(judged: &Judged) -> String {
         ]
     });
     table(&["context", "batch", "N_b", "time ms", "fit ms", "error", "left out"], rows)
+}
+
+fn prefill_residuals(judged: &Judged) -> String {
+    let chosen = judged.chosen();
+    let rows = judged.samples.iter().zip(&chosen.left_out).map(|(sample, left_out)| {
+        vec![
+            sample.batch.to_string(),
+            sample.context.to_string(),
+            format!("{:.0}", sample.rows),
+            format!("{:.4}", sample.time_ms),
+            format!("{:.4}", chosen.fit.time_ms(sample)),
+            format!("{:+.2}%", chosen.fit.relative_error(sample) * 1e2),
+            format!("{:+.2}%", left_out * 1e2),
+        ]
+    });
+    table(&["sequences", "cached", "tokens", "time ms", "fit ms", "error", "left out"], rows)
 }
 
 fn boundary_section(boundary: &Boundary) -> String {

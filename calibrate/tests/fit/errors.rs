@@ -4,13 +4,22 @@ use calibrate::calibration::{Calibration, Setup};
 use calibrate::error::CalibrateError;
 use calibrate::measurements::parse;
 use engine::architecture::Architecture;
+use engine::layout::Layout;
 use engine::profile::{Buckets, Device, Profile};
 
 fn fit(text: &str) -> Result<Calibration, CalibrateError> {
     let model = Architecture::builtin("ouro-1.4b").expect("built in");
     let device = Device::datasheet("h100-80gb").expect("built in");
     let base = Profile::roofline(&device, &model);
-    let setup = Setup { model, device, buckets: Buckets::PowersOfTwo, base, resamples: 10, seed: 0 };
+    let setup = Setup {
+        model,
+        device,
+        buckets: Buckets::PowersOfTwo,
+        layout: Layout::LastExited,
+        base,
+        resamples: 10,
+        seed: 0,
+    };
     Calibration::new(&parse(text.as_bytes(), "m.csv")?.rows, &setup)
 }
 
@@ -59,7 +68,10 @@ fn a_bad_cell_is_named_by_file_line_and_column() {
     cell("1,0,2,6.0", "m.csv:3: context: must be a whole number from 1, got `0`");
     cell("1,128,zwei,6.0", "m.csv:3: loops: must be a whole number from 1, got `zwei`");
     cell("1,128,2", "m.csv: CSV error: record 2 (line: 3");
-    check(&with_stages("1,128,1,6.0,head,\n"), "stage: must be one of step, core, prelude, coda, prefill, or empty");
+    check(
+        &with_stages("1,128,1,6.0,head,\n"),
+        "stage: must be one of step, core, prelude, coda, prefill, offload, build, launch, read, or empty",
+    );
     check(&with_stages("1,0,,6.0,prefill,\n"), "tokens: must be a whole number from 1, got ``");
 }
 

@@ -13,7 +13,15 @@ use crate::synthetic::grid;
 fn setup(machine: &Profile) -> Setup {
     let model = Architecture::builtin(&machine.model).expect("a shipped profile is for a built-in model");
     let base = Profile::roofline(&machine.device, &model);
-    Setup { model, device: machine.device.clone(), buckets: machine.buckets, base, resamples: 200, seed: 1 }
+    Setup {
+        model,
+        device: machine.device.clone(),
+        buckets: machine.buckets,
+        layout: Layout::LastExited,
+        base,
+        resamples: 200,
+        seed: 1,
+    }
 }
 
 fn calibrated(machine: &Profile, loops: &[u32], timed: Timed, deviation: f64) -> (Calibration, Profile) {
@@ -92,8 +100,7 @@ fn unmeasured_terms_are_the_bases_and_named_in_the_source() {
     let (_, profile) = calibrated(&machine, &[1, 4], Timed::Steps, 0.003);
     let roofline = setup(&machine).base;
     assert_eq!((profile.prefill, profile.host, profile.transfer), (roofline.prefill, roofline.host, roofline.transfer));
-    let named =
-        "not measured but taken from \"roofline of ouro-1.4b on h100-80gb\": prefill, stage overhead, host, transfer";
+    let named = "not measured but taken from \"roofline of ouro-1.4b on h100-80gb\": prefill, stage overhead, host, offload, plane copies";
     assert!(profile.source.ends_with(named), "{}", profile.source);
 }
 

@@ -29,3 +29,4 @@ mod transfer;
 pub use element::Element;
 pub use executor::{CpuError, CpuExecutor, CpuOptions};
 pub use half::bf16;
+pub use tile::multiply;

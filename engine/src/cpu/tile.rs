@@ -3,8 +3,10 @@
 /// Outputs per panel of weights.
 pub(super) const PANEL: usize = 64;
 
-/// `out[row][output] = sum over k of x[row][k] * panel[k][output]`, for `rows` rows and [`PANEL`] outputs.
-pub(super) fn multiply(x: &[f32], panel: &[f32], out: &mut [f32], rows: usize) {
+/// `out[row][output] = sum over k of x[row][k] * panel[k][output]`, for `rows` rows and 64 outputs.
+///
+/// Public so that calibration can time what this machine's matrix products reach at best.
+pub fn multiply(x: &[f32], panel: &[f32], out: &mut [f32], rows: usize) {
     let inputs = panel.len() / PANEL;
     assert!(x.len() == rows * inputs && panel.len() == inputs * PANEL && out.len() == rows * PANEL);
     // gemm's matrices are column-major: its m are our outputs, its n our rows, so that both are read as they lie.

@@ -1,0 +1,126 @@
+//! `calibrate fit`: a table of measurements in, a profile and tables out.
+
+use std::path::{Path, PathBuf};
+
+use calibrate::calibration::{Calibration, Setup};
+use calibrate::error::CalibrateError;
+use calibrate::measurements;
+use clap::Args;
+use engine::architecture::Architecture;
+use engine::profile::{Buckets, Device, Profile};
+
+use super::{buckets, layout, model, write_profile};
+
+#[derive(Args)]
+pub(crate) struct FitArgs {
+    /// The measurements: batch,context,loops,step_ms[,stage][,tokens].
+    measurements: PathBuf,
+    /// The model that was timed.
+    #[arg(long)]
+    model: String,
+    /// The device that ran it; a name without built-in limits needs the two options below.
+    #[arg(long, required_unless_present = "base")]
+    device: Option<String>,
+    /// The device's memory bandwidth.
+    #[arg(long, requires = "device")]
+    bandwidth_gb_per_s: Option<f64>,
+    /// The device's dense bf16 throughput.
+    #[arg(long, requires = "device")]
+    compute_tflops: Option<f64>,
+    /// Batch sizes with graphs: exact, powers_of_two, or a rising list like 1,2,4,8,16 [default: powers_of_two, or the base's].
+    #[arg(long)]
+    buckets: Option<String>,
+    /// The KV layout, from which offloaded bytes are counted.
+    #[arg(long, default_value = "last_exited")]
+    layout: String,
+    /// A profile of the same model for the terms that were not measured [default: the device's roofline].
+    #[arg(long)]
+    base: Option<PathBuf>,
+    /// The profile's name [default: "MODEL on DEVICE"].
+    #[arg(long)]
+    name: Option<String>,
+    /// Where the measurements come from: command, date, commit, driver.
+    #[arg(long)]
+    source: Option<String>,
+    /// Refits of the bootstrap.
+    #[arg(long, default_value_t = 1000)]
+    resamples: u32,
+    /// The bootstrap's seed.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Where to write the profile.
+    #[arg(long)]
+    out: PathBuf,
+}
+
+pub(crate) fn fit(args: &FitArgs) -> Result<(), CalibrateError> {
+    let setup = setup(args)?;
+    let table = measurements::read(&args.measurements)?;
+    for column in &table.ignored {
+        eprintln!("column `{column}` is not read");
+    }
+    eprintln!("fitting {} measurements, {} bootstrap fits", table.rows.len(), setup.resamples);
+    let calibration = Calibration::new(&table.rows, &setup)?;
+    let file = args.measurements.file_name().map_or("measurements".into(), |name| name.to_string_lossy());
+    let source = args.source.clone().unwrap_or_else(|| format!("fitted to {} rows of {file}", table.rows.len()));
+    let name = args.name.clone().unwrap_or_else(|| format!("{} on {}", setup.model.name, setup.device.name));
+    write_profile(&calibration, &setup, &name, &source, &args.out)
+}
+
+fn setup(args: &FitArgs) -> Result<Setup, CalibrateError> {
+    let model = model(&args.model)?;
+    let base = args.base.as_deref().map(|path| base(path, &model)).transpose()?;
+    let device = match (&args.device, &base) {
+        (None, Some(base)) => base.device.clone(),
+        (name, _) => device(args, name.as_deref().unwrap_or(""))?,
+    };
+    let buckets = match (&args.buckets, &base) {
+        (Some(text), _) => buckets(text)?,
+        (None, Some(base)) => base.buckets.clone(),
+        (None, None) => Buckets::PowersOfTwo,
+    };
+    let base = base.unwrap_or_else(|| Profile::roofline(&device, &model));
+    let layout = layout(&args.layout)?;
+    Ok(Setup { model, device, buckets, layout, base, resamples: args.resamples, seed: args.seed })
+}
+
+fn device(args: &FitArgs, name: &str) -> Result<Device, CalibrateError> {
+    let known = Device::datasheet(name);
+    let limit = |option, given: Option<f64>, known: Option<f64>| {
+        let limit = given.or(known).ok_or_else(|| {
+            let names = Device::datasheets().collect::<Vec<_>>().join(", ");
+            let reason = format!("is needed for the device `{name}`: only the limits of {names} are built in");
+            CalibrateError::Argument { option, reason }
+        })?;
+        if limit.is_finite() && limit > 0.0 {
+            return Ok(limit);
+        }
+        Err(CalibrateError::Argument { option, reason: format!("must be finite and greater than zero, got {limit}") })
+    };
+    Ok(Device {
+        name: name.into(),
+        bandwidth_gb_per_s: limit(
+            "--bandwidth-gb-per-s",
+            args.bandwidth_gb_per_s,
+            known.as_ref().map(|known| known.bandwidth_gb_per_s),
+        )?,
+        compute_tflops: limit(
+            "--compute-tflops",
+            args.compute_tflops,
+            known.as_ref().map(|known| known.compute_tflops),
+        )?,
+    })
+}
+
+fn base(path: &Path, model: &Architecture) -> Result<Profile, CalibrateError> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|source| CalibrateError::Read { path: path.into(), source })?;
+    let profile: Profile = serde_yaml::from_str(&text)
+        .map_err(|error| CalibrateError::Yaml { name: name.clone(), reason: error.to_string() })?;
+    profile.check().map_err(|source| CalibrateError::Profile { name, source })?;
+    if profile.model != model.name {
+        let reason = format!("is a profile of {}, and --model is {}", profile.model, model.name);
+        return Err(CalibrateError::Argument { option: "--base", reason });
+    }
+    Ok(profile)
+}

@@ -1,0 +1,113 @@
+//! The file of measured times: written after every visit, and continued if a run was cut off.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::plan::Visit;
+use super::watch::Times;
+use crate::error::CalibrateError;
+use crate::measurements::{Measurement, Stage, parse};
+
+/// The columns. The last two keep the spread.
+const HEADER: &str = "stage,batch,context,loops,tokens,step_ms,round,calm,min_ms,max_ms";
+
+/// How a file's first line begins.
+const SETUP: &str = "# measured by calibrate: ";
+
+/// Its last line, once the run is over.
+const COMPLETE: &str = "# complete\n";
+
+/// Rows of measurements, in memory and in a file.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    file: File,
+    rows: Vec<Measurement>,
+    resumed: usize,
+}
+
+impl Ledger {
+    /// Starts a file, or continues one that was cut off. `setup` is a line that says what is measured.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or it is an unfinished run of another setup.
+    pub fn open(path: &Path, setup: &str) -> Result<Self, CalibrateError> {
+        let unwritable = |source| CalibrateError::Write { path: path.into(), source };
+        let mut text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(source) => return Err(CalibrateError::Read { path: path.into(), source }),
+        };
+        // A run that was cut off while writing leaves half a line.
+        text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+        let head = format!("{SETUP}{setup}\n{HEADER}\n");
+        let unfinished = !text.is_empty() && !text.ends_with(COMPLETE);
+        if unfinished && !text.starts_with(&head) {
+            let found = text.lines().next().unwrap_or("").trim_start_matches(SETUP).to_owned();
+            return Err(CalibrateError::OtherSetup { path: path.into(), found, expected: setup.into() });
+        }
+        if !unfinished {
+            text = head;
+        }
+        let rows = parse(text.as_bytes(), &path.display().to_string())?.rows;
+        std::fs::write(path, &text).map_err(unwritable)?;
+        let file = File::options().append(true).open(path).map_err(unwritable)?;
+        Ok(Self { path: path.into(), file, resumed: rows.len(), rows })
+    }
+
+    /// Whether a visit of a round is in the file: its last row is.
+    pub fn holds(&self, round: u32, visit: Visit) -> bool {
+        let (stage, batch, context, tokens) = match visit {
+            Visit::Decode { batch, context } => (Stage::Coda, batch, context, 0),
+            Visit::Prefill { batch, context, tokens } => (Stage::Prefill, batch, context, tokens),
+            Visit::Offload { batch, context } => (Stage::Offload, batch, context, 0),
+            Visit::Host { batch } => (Stage::Read, batch, 0, 0),
+        };
+        let key = (stage, batch, context, tokens, round);
+        self.rows.iter().any(|row| (row.stage, row.batch, row.context, row.tokens, row.round) == key)
+    }
+
+    /// Adds a visit's rows, all or none.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn add(&mut self, rows: &[(Measurement, Times)]) -> Result<(), CalibrateError> {
+        let lines: String = rows.iter().map(|(row, times)| line(row, times)).collect();
+        self.write(&lines)?;
+        // The first two lines are the setup and the header.
+        let first = self.rows.len() as u64 + 3;
+        self.rows.extend((first..).zip(rows).map(|(line, &(row, _))| Measurement { line, ..row }));
+        Ok(())
+    }
+
+    /// Says that nothing is missing: the next run starts afresh.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn complete(&mut self) -> Result<(), CalibrateError> {
+        self.write(COMPLETE)
+    }
+
+    /// Everything measured.
+    pub fn rows(&self) -> &[Measurement] {
+        &self.rows
+    }
+
+    /// Rows that were there already.
+    pub fn resumed(&self) -> usize {
+        self.resumed
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), CalibrateError> {
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.flush());
+        written.map_err(|source| CalibrateError::Write { path: self.path.clone(), source })
+    }
+}
+
+fn line(row: &Measurement, times: &Times) -> String {
+    let Measurement { stage, batch, context, loops, tokens, round, .. } = *row;
+    let [loops, tokens] = [loops, tokens].map(|count| if count == 0 { String::new() } else { count.to_string() });
+    let Times { time_ms, min_ms, max_ms, calm } = *times;
+    format!("{stage},{batch},{context},{loops},{tokens},{time_ms:.6},{round},{calm},{min_ms:.6},{max_ms:.6}\n")
+}

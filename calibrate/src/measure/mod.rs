@@ -1,0 +1,147 @@
+//! Times an executor: scripted batches over a grid, round after round, each visit saved as soon as it is over.
+//!
+//! Generic over the executor and the clock: a CPU with the wall clock, a GPU with the same code, and in tests a fake whose
+//! times are known.
+//!
+//! ```text
+//! plan (what, in which order) -> rig (fused and staged steps, prefill, offload), host (the event loop) -> ledger -> calm
+//! ```
+
+pub mod calm;
+mod host;
+mod ledger;
+pub mod limits;
+mod plan;
+mod rig;
+mod watch;
+
+use engine::architecture::Architecture;
+use engine::live::{LiveConfig, LiveExecutor};
+use engine::units::Depth;
+
+pub use ledger::Ledger;
+pub use plan::{Plan, Visit};
+pub use watch::{Times, Watch};
+
+use crate::error::CalibrateError;
+use crate::measurements::{Measurement, Stage};
+use host::{HostRig, OUTPUT_TOKENS, PROMPT_TOKENS};
+use rig::{Rig, live_config};
+
+/// How far a measurement came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Rounds through the whole grid.
+    pub rounds: u32,
+    /// Visits of the round that the budget ended.
+    pub visits: usize,
+    /// Visits of a round.
+    pub visits_per_round: usize,
+}
+
+/// Measures what a plan says on executors from `make`, one for each loop count, into a ledger.
+///
+/// `make` gives executors of the same model and weights; the config's `r_max` is the depth at which they run. They live as
+/// long as the measurement. `tell` hears of every round.
+///
+/// # Errors
+/// An executor's error, with the batch that it could not run; a ledger that cannot be written.
+pub fn measure<E: LiveExecutor>(
+    plan: &Plan,
+    model: &Architecture,
+    mut make: impl FnMut(LiveConfig) -> Result<E, E::Error>,
+    watch: &mut Watch<'_>,
+    ledger: &mut Ledger,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Progress, CalibrateError> {
+    plan.check(model)?;
+    let end = watch.clock.now() + plan.budget;
+    let held_tokens = plan.held_tokens();
+    let mut rigs = Vec::new();
+    for &loops in &plan.loops {
+        let config = live_config(plan, model, &held_tokens, Depth(loops));
+        let scheduler = config.scheduler;
+        let failed = |error| CalibrateError::execution(format!("filling the cache at {loops} loops"), error);
+        let mut rig = Rig::new(make(config).map_err(failed)?, &scheduler, &held_tokens);
+        rig.fill(watch).map_err(failed)?;
+        rigs.push((u32::from(loops), rig));
+    }
+    let host_tokens = vec![PROMPT_TOKENS + OUTPUT_TOKENS; held_tokens.len()];
+    let config = live_config(plan, model, &host_tokens, model.r_max);
+    let scheduler = config.scheduler;
+    let executor = make(config).map_err(|error| CalibrateError::execution("making an executor".into(), error))?;
+    let mut bench = Bench { plan, rigs, host: HostRig::new(executor, scheduler) };
+
+    let visits = plan.visits();
+    let mut progress = Progress { rounds: 0, visits: 0, visits_per_round: visits.len() };
+    for round in 0..plan.rounds {
+        progress.visits = 0;
+        for &visit in &visits {
+            if !ledger.holds(round, visit) {
+                if watch.clock.now() >= end {
+                    return Ok(progress);
+                }
+                ledger.add(&bench.visit(visit, round, watch)?)?;
+            }
+            progress.visits += 1;
+        }
+        progress = Progress { rounds: round + 1, visits: 0, ..progress };
+        tell(progress);
+    }
+    Ok(progress)
+}
+
+/// Everything that is timed.
+struct Bench<'a, E> {
+    plan: &'a Plan,
+    /// By loop count, rising.
+    rigs: Vec<(u32, Rig<E>)>,
+    host: HostRig<E>,
+}
+
+impl<E: LiveExecutor> Bench<'_, E> {
+    fn visit(
+        &mut self,
+        visit: Visit,
+        round: u32,
+        watch: &mut Watch<'_>,
+    ) -> Result<Vec<(Measurement, Times)>, CalibrateError> {
+        let failed = |error| CalibrateError::execution(format!("{visit:?}"), error);
+        let mut rows = Vec::new();
+        let mut row = |stage, batch, context, loops, tokens, times: Times| {
+            let time_ms = times.time_ms;
+            rows.push((
+                Measurement { line: 0, stage, batch, context, loops, tokens, time_ms, round, calm: times.calm },
+                times,
+            ));
+        };
+        let deepest = self.rigs.len() - 1;
+        match visit {
+            Visit::Decode { batch, context } => {
+                for (loops, rig) in &mut self.rigs {
+                    let times = rig.forward(batch, context, self.plan, watch).map_err(failed)?;
+                    row(Stage::Step, batch, context, *loops, 0, times);
+                }
+                let times = self.rigs[deepest].1.stages(batch, context, self.plan, watch).map_err(failed)?;
+                for (stage, times) in [Stage::Core, Stage::Prelude, Stage::Coda].into_iter().zip(times) {
+                    row(stage, batch, context, 0, 0, times);
+                }
+            }
+            Visit::Prefill { batch, context, tokens } => {
+                let times = self.rigs[deepest].1.prefill(batch, context, tokens, watch).map_err(failed)?;
+                row(Stage::Prefill, batch, context, 0, tokens, times);
+            }
+            Visit::Offload { batch, context } => {
+                let times = self.rigs[deepest].1.offload(batch, watch).map_err(failed)?;
+                row(Stage::Offload, batch, context, 0, 0, times);
+            }
+            Visit::Host { batch } => {
+                let times = self.host.run(batch, watch.clock)?;
+                for (stage, times) in [Stage::Build, Stage::Launch, Stage::Read].into_iter().zip(times) {
+                    row(stage, batch, 0, 0, 0, times);
+                }
+            }
+        }
+        Ok(rows)
+    }
+}

@@ -1,0 +1,281 @@
+//! What is to be timed, and in which order.
+
+use std::fmt;
+
+use engine::architecture::Architecture;
+use engine::layout::Layout;
+use engine::units::Nanos;
+
+use crate::error::CalibrateError;
+
+/// The grid and how often it is gone through.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Batch sizes, rising.
+    pub batches: Vec<u32>,
+    /// KV entries that each row reads, rising.
+    pub contexts: Vec<u32>,
+    /// Loop counts of the fused step, rising; the last is the model's `r_max`, at which the stages are timed.
+    pub loops: Vec<u8>,
+    /// Points with more KV entries than this in all are left out: they take the time of many others.
+    pub max_entries: u32,
+    /// Prompt tokens of a timed prefill batch at most.
+    pub max_prefill_tokens: u32,
+    /// (Token, KV entry) pairs of a timed prefill batch at most.
+    pub max_prefill_pairs: u32,
+    /// Timed tokens at each point, as in the paper.
+    pub tokens: u32,
+    /// Tokens before those.
+    pub warm_up: u32,
+    /// Times that the grid is gone through at most.
+    pub rounds: u32,
+    /// When to stop, from the start of the measurement; filling the cache counts.
+    pub budget: Nanos,
+    /// Where KV is kept.
+    pub layout: Layout,
+    /// Tokens per KV block.
+    pub block_tokens: u32,
+}
+
+/// Something to time in one go: a line or a few of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// The fused step at every loop count, and the three stages by themselves.
+    Decode {
+        /// Sequences.
+        batch: u32,
+        /// KV entries that each row reads.
+        context: u32,
+    },
+    /// A prompt chunk of each sequence.
+    Prefill {
+        /// Sequences.
+        batch: u32,
+        /// KV entries before the chunk.
+        context: u32,
+        /// New tokens per sequence.
+        tokens: u32,
+    },
+    /// Sequences moved to host memory and back.
+    Offload {
+        /// Sequences.
+        batch: u32,
+        /// Tokens that each holds: all there are.
+        context: u32,
+    },
+    /// The event loop's own work, with full batches.
+    Host {
+        /// Rows of each batch.
+        batch: u32,
+    },
+}
+
+impl Plan {
+    /// A grid for models of a megabyte on a few cores: some hundred milliseconds of decoding at most per point.
+    ///
+    /// Batch sizes on both sides of multiples of eight say to what a row count is padded.
+    pub fn small(model: &Architecture, layout: Layout, budget: Nanos) -> Self {
+        let full = model.r_max.0;
+        let mut loops = vec![full.div_ceil(4), full.div_ceil(2), full];
+        loops.dedup();
+        Self {
+            batches: vec![1, 2, 4, 8, 12, 16, 24, 32, 48, 64],
+            contexts: vec![32, 64, 128, 256, 512],
+            loops,
+            max_entries: 6144,
+            max_prefill_tokens: 1024,
+            max_prefill_pairs: 150_000,
+            tokens: 16,
+            warm_up: 2,
+            rounds: 15,
+            budget,
+            layout,
+            block_tokens: 16,
+        }
+    }
+
+    /// Checks what the measurement relies on.
+    ///
+    /// # Errors
+    /// The first option that no measurement can be made with.
+    pub fn check(&self, model: &Architecture) -> Result<(), CalibrateError> {
+        let ensure =
+            |ok, option, reason: String| if ok { Ok(()) } else { Err(CalibrateError::Argument { option, reason }) };
+        let rising = |list: &[u32]| list.len() > 1 && list[0] > 0 && list.is_sorted_by(|a, b| a < b);
+        let (batches, contexts) = (&self.batches, &self.contexts);
+        ensure(
+            rising(batches),
+            "--batches",
+            format!("must be a rising list of two or more batch sizes, got {batches:?}"),
+        )?;
+        ensure(
+            rising(contexts),
+            "--contexts",
+            format!("must be a rising list of two or more contexts, got {contexts:?}"),
+        )?;
+        let (loops, full) = (&self.loops, model.r_max.0);
+        ensure(
+            loops.len() > 1 && loops[0] > 0 && loops.is_sorted_by(|a, b| a < b) && loops.last() == Some(&full),
+            "--loops",
+            format!(
+                "must be a rising list of two or more loop counts that ends with the model's r_max = {full}, got {loops:?}"
+            ),
+        )?;
+        ensure(self.tokens > 0, "--tokens", "must be at least 1, got 0".into())?;
+        ensure(self.rounds > 0, "--rounds", "must be at least 1, got 0".into())?;
+        let smallest = u64::from(batches[1]) * u64::from(contexts[1]);
+        ensure(
+            u64::from(self.max_entries) >= smallest,
+            "--max-entries",
+            format!("must allow two batch sizes at two contexts, {smallest} KV entries, got {}", self.max_entries),
+        )
+    }
+
+    /// Everything that a round times. Each leading part is spread over the whole range, so that a budget that ends early
+    /// leaves a coarser grid and not half of one.
+    pub fn visits(&self) -> Vec<Visit> {
+        let mut decode = Vec::new();
+        for &batch in &spread(&self.batches) {
+            let contexts = spread(&self.contexts);
+            let fits = contexts.into_iter().filter(|&context| self.fits(batch, context));
+            decode.extend(fits.map(|context| Visit::Decode { batch, context }));
+        }
+        let others = [self.prefills(), self.host(), self.offloads()].concat();
+        // Interleaved, so that a slow moment of the machine does not fall on one stage alone.
+        let every = decode.len().div_ceil(others.len().max(1)).max(1);
+        let mut others = others.into_iter();
+        let mut visits = Vec::new();
+        for (i, visit) in decode.into_iter().enumerate() {
+            visits.push(visit);
+            if i % every == every - 1 {
+                visits.extend(others.next());
+            }
+        }
+        visits.extend(others);
+        visits
+    }
+
+    /// Tokens that a sequence has to hold, by slot: the first are in every batch, the last in the largest ones only.
+    pub fn held_tokens(&self) -> Vec<u32> {
+        let slots = self.batches.last().copied().unwrap_or(0);
+        let longest = |slot: u32| {
+            let batches = self.batches.iter().filter(move |&&batch| batch > slot);
+            let contexts =
+                batches.flat_map(|&batch| self.contexts.iter().filter(move |&&context| self.fits(batch, context)));
+            contexts.copied().max().unwrap_or(0)
+        };
+        (0..slots).map(longest).filter(|&tokens| tokens > 0).collect()
+    }
+
+    fn fits(&self, batch: u32, context: u32) -> bool {
+        u64::from(batch) * u64::from(context) <= u64::from(self.max_entries)
+    }
+
+    /// Chunks from a few tokens to the whole cache, of one sequence and of many, with and without tokens before them.
+    fn prefills(&self) -> Vec<Visit> {
+        let held = self.held_tokens();
+        let mut visits = Vec::new();
+        for batch in [1_u32, 4, 16, 64] {
+            for tokens in [8, 32, 128, 512] {
+                for context in [0, 128, 384] {
+                    let room = held.get(batch as usize - 1).is_some_and(|&held| context + tokens <= held);
+                    let pairs = batch * (tokens * context + tokens * (tokens + 1) / 2);
+                    if room && batch * tokens <= self.max_prefill_tokens && pairs <= self.max_prefill_pairs {
+                        visits.push(Visit::Prefill { batch, context, tokens });
+                    }
+                }
+            }
+        }
+        spread(&visits)
+    }
+
+    /// One sequence, and all that hold as much as the first.
+    fn offloads(&self) -> Vec<Visit> {
+        let held = self.held_tokens();
+        let context = held.first().copied().unwrap_or(0);
+        let equal = held.iter().take_while(|&&tokens| tokens == context).count() as u32;
+        let mut batches = vec![1, equal];
+        batches.dedup();
+        batches.into_iter().map(|batch| Visit::Offload { batch, context }).collect()
+    }
+
+    fn host(&self) -> Vec<Visit> {
+        let largest = self.held_tokens().len() as u32;
+        let mut batches: Vec<u32> =
+            [1, 4, 16, 64].into_iter().filter(|&batch| batch < largest).chain([largest]).collect();
+        batches.dedup();
+        batches.into_iter().map(|batch| Visit::Host { batch }).collect()
+    }
+}
+
+/// One line: two plans that say the same can continue each other's tables.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            batches,
+            contexts,
+            loops,
+            max_entries,
+            max_prefill_tokens,
+            max_prefill_pairs,
+            tokens,
+            warm_up,
+            layout,
+            block_tokens,
+            ..
+        } = self;
+        write!(
+            f,
+            "batches {batches:?}, contexts {contexts:?}, loops {loops:?}, at most {max_entries} entries, {max_prefill_tokens} \
+             prompt tokens and {max_prefill_pairs} pairs, {tokens} tokens after {warm_up}, {}, blocks of {block_tokens}",
+            layout.name()
+        )
+    }
+}
+
+/// The first, the last, the middle, the middles of the halves, and so on.
+fn spread<T: Copy>(list: &[T]) -> Vec<T> {
+    let last = list.len().saturating_sub(1);
+    let mut taken = vec![false; list.len()];
+    let mut order = Vec::new();
+    let mut parts = 1;
+    while order.len() < list.len() {
+        for part in 0..=parts {
+            let at = last * part / parts;
+            if !std::mem::replace(&mut taken[at], true) {
+                order.push(list[at]);
+            }
+        }
+        parts *= 2;
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_begins_with_the_ends() {
+        assert_eq!(spread(&[0, 1, 2, 3, 4, 5, 6, 7, 8]), [0, 8, 4, 2, 6, 1, 3, 5, 7]);
+        assert_eq!(spread(&[5]), [5]);
+        assert!(spread::<u32>(&[]).is_empty());
+    }
+
+    #[test]
+    fn slots_hold_what_the_batches_that_they_are_in_need() {
+        let model = Architecture::builtin("tiny-ouro").unwrap();
+        let plan = Plan::small(&model, Layout::Shared, Nanos::ZERO);
+        plan.check(&model).unwrap();
+        let held = plan.held_tokens();
+        assert_eq!((held.len(), held[0], held[12], held[16], held[63]), (64, 512, 256, 256, 64));
+        for visit in plan.visits() {
+            let (batch, tokens) = match visit {
+                Visit::Decode { batch, context } | Visit::Offload { batch, context } => (batch, context),
+                Visit::Prefill { batch, context, tokens } => (batch, context + tokens),
+                Visit::Host { batch } => (batch, 1),
+            };
+            assert!(tokens <= held[batch as usize - 1], "{visit:?}");
+        }
+    }
+}

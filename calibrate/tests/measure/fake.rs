@@ -1,0 +1,180 @@
+//! An executor that spends the time that a profile says, on a clock that only it advances.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use calibrate::calibration::Setup;
+use calibrate::error::CalibrateError;
+use calibrate::measure::{Ledger, Plan, Progress, Watch, measure};
+use engine::architecture::Architecture;
+use engine::batch::{Batch, Outcome, Plane, RowOutcome, Stage};
+use engine::executor::{Clock, Executor, VirtualClock};
+use engine::layout::Layout;
+use engine::live::{LiveConfig, LiveExecutor, Tables, Transcripts};
+use engine::profile::{Buckets, Device, HostCost, PrefillCost, Profile, StageCost, Transfer};
+use engine::request::Arrival;
+use engine::units::Nanos;
+
+/// See the module's text.
+pub(crate) struct Fake {
+    machine: Profile,
+    model: Architecture,
+    config: LiveConfig,
+    tables: Tables,
+    transcripts: Transcripts,
+    queue: VecDeque<Batch>,
+    /// Launches until it breaks, of all fakes together.
+    lives: Rc<Cell<u64>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the fake broke")]
+pub(crate) struct Broken;
+
+impl Fake {
+    pub(crate) fn new(machine: &Profile, config: LiveConfig, lives: &Rc<Cell<u64>>) -> Self {
+        let scheduler = &config.scheduler;
+        let kv = &scheduler.kv;
+        Self {
+            tables: Tables::new(kv.layout, kv.block_tokens, scheduler.r_max, scheduler.max_num_seqs),
+            model: Architecture::builtin(&machine.model).expect("built in"),
+            machine: machine.clone(),
+            transcripts: Transcripts::default(),
+            queue: VecDeque::new(),
+            lives: Rc::clone(lives),
+            config,
+        }
+    }
+
+    /// As the simulator computes it.
+    fn time_ms(&self, batch: &Batch) -> f64 {
+        let (machine, rows) = (&self.machine, &batch.rows);
+        let padded = machine.buckets.pad(rows.len() as u32);
+        let entries = rows.iter().map(|row| u64::from(row.context())).sum();
+        let staged_ms = machine.stage_overhead_us / 1e3;
+        let loops = f64::from(self.config.scheduler.r_max.0);
+        match batch.stage {
+            Stage::Prelude => machine.prelude.time_ms(padded, entries) + staged_ms,
+            Stage::Core => machine.core.time_ms(padded, entries) + staged_ms,
+            Stage::Coda => machine.coda.time_ms(padded, entries) + staged_ms,
+            Stage::Forward => {
+                machine.prelude.time_ms(padded, entries)
+                    + loops * machine.core.time_ms(padded, entries)
+                    + machine.coda.time_ms(padded, entries)
+            }
+            Stage::Prefill => {
+                let pairs = rows.iter().map(|row| (u64::from(row.position), u64::from(row.tokens)));
+                let pairs = pairs.map(|(p, n)| n * p + n * (n + 1) / 2).sum();
+                machine.prefill.time_ms(rows.iter().map(|row| row.tokens).sum(), pairs)
+            }
+            Stage::Offload | Stage::Restore => {
+                let bytes_per_token = self.model.kv_bytes_per_token(self.config.scheduler.kv.layout) as f64;
+                let tokens: u32 = rows.iter().map(|row| row.tokens).sum();
+                f64::from(tokens) * bytes_per_token / machine.transfer.offload_gb_per_s / 1e6
+            }
+        }
+    }
+
+    /// Every row's slot is its request's and has the blocks that it touches.
+    fn check(&self, batch: &Batch) {
+        let kv = &self.config.scheduler.kv;
+        let core = (0..self.tables.planes()).map(Plane::Core);
+        let planes: Vec<_> = core.chain(kv.boundary_layers.then_some(Plane::Boundary)).collect();
+        for row in &batch.rows {
+            assert_eq!(self.tables.request(row.slot), Some(row.request));
+            for &plane in &planes {
+                let blocks = self.tables.blocks(row.slot, plane);
+                assert!(blocks.len() as u32 * kv.block_tokens >= row.context(), "{row:?} has too few blocks");
+                assert!(blocks.iter().all(|&block| block < kv.blocks), "{row:?} has a block that there is not");
+            }
+        }
+    }
+}
+
+impl Executor for Fake {
+    type Error = Broken;
+
+    fn arrive(&mut self, _: &Arrival) {}
+
+    fn launch(&mut self, batch: Batch, clock: &mut dyn Clock) -> Result<(), Broken> {
+        self.lives.set(self.lives.get().checked_sub(1).ok_or(Broken)?);
+        clock.wait_until(clock.now() + Nanos::from_micros(self.machine.host.launch_us));
+        self.tables.apply(&batch);
+        self.check(&batch);
+        self.queue.push_back(batch);
+        Ok(())
+    }
+
+    fn wait(&mut self, clock: &mut dyn Clock) -> Result<Outcome, Broken> {
+        let batch = self.queue.pop_front().expect("a batch was launched");
+        let started = clock.now();
+        clock.wait_until(started + Nanos::from_micros(self.time_ms(&batch) * 1e3));
+        let finished = clock.now();
+        clock.wait_until(finished + self.machine.host.read_time());
+        let r_max = self.config.scheduler.r_max;
+        let told = |depth| RowOutcome { leaves_after: (depth == r_max).then_some(r_max), finished: false };
+        let rows = match batch.stage {
+            Stage::Core => batch.rows.iter().map(|row| told(row.depth)).collect(),
+            _ => Vec::new(),
+        };
+        Ok(Outcome { batch, started, finished, rows })
+    }
+}
+
+impl LiveExecutor for Fake {
+    fn transcripts(&self) -> &Transcripts {
+        &self.transcripts
+    }
+
+    fn exit_label(&self) -> &'static str {
+        "replayed"
+    }
+}
+
+/// A machine like a CPU: whole tiles of rows, little per launch.
+pub(crate) fn machine(model: &str) -> Profile {
+    let model = Architecture::builtin(model).expect("built in");
+    let device = Device { name: "fake".into(), bandwidth_gb_per_s: 10.0, compute_tflops: 0.1 };
+    let cost = |delta_ms, gamma_us, alpha_ns| StageCost { delta_ms, floor_ms: 0.0, gamma_us, alpha_ns };
+    // Only layers read KV, and Ouro has none outside the loop.
+    let kv = if model.prelude_layers > 0 { 1.0 } else { 0.0 };
+    Profile {
+        core: cost(0.05, 6.0, 150.0),
+        prelude: cost(0.004, 0.5, 20.0 * kv),
+        coda: cost(0.01, 1.5, 30.0 * kv),
+        prefill: PrefillCost { delta_ms: 0.1, floor_ms: 0.0, gamma_us: 30.0, alpha_ns: 400.0 },
+        stage_overhead_us: 12.0,
+        host: HostCost { build_us: 0.0, build_row_us: 0.0, launch_us: 3.0, read_us: 2.0 },
+        buckets: Buckets::List(vec![8, 16, 24, 32, 40, 48, 56, 64]),
+        transfer: Transfer { offload_gb_per_s: 2.0, ..Transfer::default() },
+        ..Profile::roofline(&device, &model)
+    }
+}
+
+/// The plan of `calibrate`, without its budget.
+pub(crate) fn plan(model: &Architecture, rounds: u32) -> Plan {
+    Plan { rounds, ..Plan::small(model, Layout::LastExited, Nanos::from_secs(1e6)) }
+}
+
+/// Measures a machine that breaks after so many launches.
+pub(crate) fn run(machine: &Profile, plan: &Plan, ledger: &mut Ledger, lives: u64) -> Result<Progress, CalibrateError> {
+    let model = Architecture::builtin(&machine.model).expect("built in");
+    let lives = Rc::new(Cell::new(lives));
+    let mut watch = Watch { clock: &mut VirtualClock::default(), waited: &mut || Nanos::ZERO };
+    measure(plan, &model, |config| Ok(Fake::new(machine, config, &lives)), &mut watch, ledger, &mut |_| ())
+}
+
+/// What the measurements of a machine are fitted with.
+pub(crate) fn setup(machine: &Profile, plan: &Plan) -> Setup {
+    let model = Architecture::builtin(&machine.model).expect("built in");
+    Setup {
+        base: Profile::roofline(&machine.device, &model),
+        device: machine.device.clone(),
+        buckets: machine.buckets.clone(),
+        layout: plan.layout,
+        resamples: 20,
+        seed: 0,
+        model,
+    }
+}
