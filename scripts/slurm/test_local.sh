@@ -87,7 +87,7 @@ wait_for "the node" 60 'sinfo -h -o %t 2>/dev/null | grep -q idle'
 cat >"$dir/scenario.yaml" <<YAML
 model: ouro-1.4b
 profile: h100-paper
-workload: { lengths: sharegpt, requests: 2000, arrivals: offline }
+workload: { lengths: sharegpt, requests: 6000, arrivals: offline }
 exits: { preset: { name: ouro-q0.2 } }
 sweep:
   scheduler.max_num_seqs: [8, 16, 32]
