@@ -1,5 +1,7 @@
 //! The command line, as a user meets it: what it writes, and what it says of bad input.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

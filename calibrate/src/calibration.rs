@@ -108,7 +108,7 @@ impl Calibration {
                 .stage_overhead
                 .map_or(base.stage_overhead_us, |overhead| significant(overhead.mean_us.max(0.0))),
             host: base.host,
-            buckets: setup.buckets.clone(),
+            buckets: setup.buckets,
             transfer: base.transfer,
             variants: BTreeMap::new(),
             fit: Some(self.quality()),

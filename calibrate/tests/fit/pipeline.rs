@@ -13,7 +13,7 @@ use crate::synthetic::grid;
 fn setup(machine: &Profile) -> Setup {
     let model = Architecture::builtin(&machine.model).expect("a shipped profile is for a built-in model");
     let base = Profile::roofline(&machine.device, &model);
-    Setup { model, device: machine.device.clone(), buckets: machine.buckets.clone(), base, resamples: 200, seed: 1 }
+    Setup { model, device: machine.device.clone(), buckets: machine.buckets, base, resamples: 200, seed: 1 }
 }
 
 fn calibrated(machine: &Profile, loops: &[u32], timed: Timed, deviation: f64) -> (Calibration, Profile) {
