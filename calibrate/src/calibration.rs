@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use engine::architecture::Architecture;
 use engine::interval::student_t_95;
-use engine::profile::{Buckets, Covariance, Device, Fit, PrefillCost, Profile, StageCost};
+use engine::layout::Layout;
+use engine::profile::{Buckets, Covariance, Device, Fit, HostCost, PrefillCost, Profile, StageCost, Transfer};
 
 use crate::bootstrap::{Bootstrap, resample};
 use crate::boundary::{Boundary, reads_kv};

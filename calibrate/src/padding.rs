@@ -17,13 +17,14 @@ const TILE_ROWS: u32 = 8;
 pub type Judged = (Buckets, f64);
 
 /// No padding, at least a tile, and whole tiles, for batches up to `largest`.
-pub fn candidates(largest: u32) -> [Buckets; 3] {
+///
+/// A list that is longer than a profile holds is no candidate.
+pub fn candidates(largest: u32) -> Vec<Buckets> {
     let tiles = largest.div_ceil(TILE_ROWS).max(1);
-    [
-        Buckets::Exact,
-        Buckets::List((TILE_ROWS..=tiles * TILE_ROWS).collect()),
-        Buckets::List((1..=tiles).map(|tile| tile * TILE_ROWS).collect()),
-    ]
+    let lists: [Vec<u32>; 2] =
+        [(TILE_ROWS..=tiles * TILE_ROWS).collect(), (1..=tiles).map(|tile| tile * TILE_ROWS).collect()];
+    let lists = lists.into_iter().filter_map(|list| list.try_into().ok().map(Buckets::List));
+    std::iter::once(Buckets::Exact).chain(lists).collect()
 }
 
 /// The candidates, the best first; of equal ones the earlier.

@@ -76,7 +76,7 @@ fn setup(args: &FitArgs) -> Result<Setup, CalibrateError> {
     };
     let buckets = match (&args.buckets, &base) {
         (Some(text), _) => buckets(text)?,
-        (None, Some(base)) => base.buckets.clone(),
+        (None, Some(base)) => base.buckets,
         (None, None) => Buckets::PowersOfTwo,
     };
     let base = base.unwrap_or_else(|| Profile::roofline(&device, &model));

@@ -145,7 +145,7 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<(), CalibrateError> {
     };
     let setup = Setup {
         base: Profile::roofline(&device, &model),
-        buckets: chosen.clone().unwrap_or_default(),
+        buckets: chosen.unwrap_or_default(),
         layout: plan.layout,
         resamples: args.resamples,
         seed: args.seed,

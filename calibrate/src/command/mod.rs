@@ -41,7 +41,7 @@ fn buckets(text: &str) -> Result<Buckets, CalibrateError> {
         _ => (),
     }
     let sizes = text.split(',').map(|size| size.trim().parse::<u32>()).collect::<Result<Vec<_>, _>>();
-    let rising = sizes.ok().filter(|sizes| sizes[0] > 0 && sizes.is_sorted_by(|a, b| a < b));
+    let rising = sizes.ok().and_then(|sizes| sizes.try_into().ok());
     rising.map(Buckets::List).ok_or_else(|| CalibrateError::Argument {
         option: "--buckets",
         reason: format!("must be exact, powers_of_two or a rising list of batch sizes like 1,2,4, got `{text}`"),
