@@ -16,15 +16,13 @@ const TILE_ROWS: u32 = 8;
 /// A padding, and the mean absolute relative error of left-out core steps under it.
 pub type Judged = (Buckets, f64);
 
-/// No padding, at least a tile, and whole tiles, for batches up to `largest`.
-///
-/// A list that is longer than a profile holds is no candidate.
+/// No padding, at least a tile, and whole tiles, for batches up to `largest`; without those that a profile has no room for.
 pub fn candidates(largest: u32) -> Vec<Buckets> {
     let tiles = largest.div_ceil(TILE_ROWS).max(1);
-    let lists: [Vec<u32>; 2] =
-        [(TILE_ROWS..=tiles * TILE_ROWS).collect(), (1..=tiles).map(|tile| tile * TILE_ROWS).collect()];
-    let lists = lists.into_iter().filter_map(|list| list.try_into().ok().map(Buckets::List));
-    std::iter::once(Buckets::Exact).chain(lists).collect()
+    let at_least_a_tile: Vec<u32> = (TILE_ROWS..=tiles * TILE_ROWS).collect();
+    let whole_tiles: Vec<u32> = (1..=tiles).map(|tile| tile * TILE_ROWS).collect();
+    let lists = [at_least_a_tile, whole_tiles].into_iter().filter_map(|sizes| sizes.try_into().ok());
+    [Buckets::Exact].into_iter().chain(lists.map(Buckets::List)).collect()
 }
 
 /// The candidates, the best first; of equal ones the earlier.

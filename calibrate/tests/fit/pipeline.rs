@@ -5,6 +5,7 @@ use calibrate::measurements::parse;
 use calibrate::tables::render;
 use engine::architecture::Architecture;
 use engine::interval::student_t_95;
+use engine::layout::Layout;
 use engine::profile::Profile;
 
 use crate::machine::{Timed, csv, shipped, step_ms};

@@ -146,7 +146,7 @@ pub(crate) fn machine(model: &str) -> Profile {
         prefill: PrefillCost { delta_ms: 0.1, floor_ms: 0.0, gamma_us: 30.0, alpha_ns: 400.0 },
         stage_overhead_us: 12.0,
         host: HostCost { build_us: 0.0, build_row_us: 0.0, launch_us: 3.0, read_us: 2.0 },
-        buckets: Buckets::List(vec![8, 16, 24, 32, 40, 48, 56, 64].try_into().expect("a rising list")),
+        buckets: Buckets::List(vec![8, 16, 24, 32, 40, 48, 56, 64].try_into().expect("rising")),
         transfer: Transfer { offload_gb_per_s: 2.0, ..Transfer::default() },
         ..Profile::roofline(&device, &model)
     }

@@ -58,9 +58,7 @@ fn every_term_of_a_machine_is_found() {
 #[test]
 fn the_padding_is_told_by_the_times() {
     let tiles = machine("tiny-ouro");
-    let candidates = padding::candidates(64);
-    assert_eq!(candidates.len(), 3);
-    for truth in candidates {
+    for truth in padding::candidates(64) {
         let machine = Profile { buckets: truth, ..tiles.clone() };
         let plan = plan(&Architecture::builtin("tiny-ouro").expect("built in"), 1);
         let ledger = measured(&machine, &plan);
