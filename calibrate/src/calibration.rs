@@ -68,12 +68,16 @@ pub struct StageOverhead {
 }
 
 impl Calibration {
-    /// Fits everything that the measurements cover; repeats of a point count as their median.
+    /// Fits everything that the measurements cover; repeats of a point count as their median, and points that were never
+    /// calm count if there is no fit without them.
     ///
     /// # Errors
     /// Measurements that cannot tell the coefficients apart, or not well enough to judge the fit.
     pub fn new(measurements: &[Measurement], setup: &Setup) -> Result<Self, CalibrateError> {
-        let measurements = &medians(measurements)[..];
+        Self::fit(&medians(measurements, true), setup).or_else(|_| Self::fit(&medians(measurements, false), setup))
+    }
+
+    fn fit(measurements: &[Measurement], setup: &Setup) -> Result<Self, CalibrateError> {
         let points = by_point(measurements)?;
         let sample = |point: &DepthFit, time_ms, scale_ms| {
             decode_sample(&setup.buckets, point.batch, point.context, time_ms, scale_ms)

@@ -1,6 +1,6 @@
 //! The table of measurements: `batch,context,loops,step_ms[,stage][,tokens][,round]`, described in this crate's README.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -207,32 +207,22 @@ impl Columns {
 
 /// The repeats of every point as one measurement with their median: what disturbs a machine makes a few of them slow.
 ///
-/// Repeats without a calm launch do not count. A point of which nothing else is left is left out, all stages of it, unless
-/// that would take more than half of the points away.
-pub fn medians(measurements: &[Measurement]) -> Vec<Measurement> {
+/// Repeats without a calm launch do not count. With `calm_only` a point of which nothing else is left is left out, all
+/// stages of it; without, such repeats are better than none.
+pub fn medians(measurements: &[Measurement], calm_only: bool) -> Vec<Measurement> {
     let mut groups: BTreeMap<_, Vec<&Measurement>> = BTreeMap::new();
     for row in measurements {
         groups.entry((row.stage, row.context, row.tokens, row.batch, row.loops)).or_default().push(row);
     }
-    // By kind of point, its points, and whether all of a point was calm at some time.
-    let mut points: BTreeMap<Kind, BTreeMap<_, bool>> = BTreeMap::new();
-    for repeats in groups.values() {
-        let is_calm = repeats.iter().any(|row| row.calm > 0);
-        *points.entry(repeats[0].stage.kind()).or_default().entry(place(repeats[0])).or_insert(true) &= is_calm;
-    }
-    points.retain(|_, points| points.values().filter(|&&is_calm| is_calm).count() * 2 >= points.len());
+    let point = |row: &Measurement| (row.stage.kind(), row.context, row.tokens, row.batch);
+    let disturbed = groups.values().filter(|repeats| repeats.iter().all(|row| row.calm == 0));
+    let left_out: BTreeSet<_> = disturbed.filter(|_| calm_only).map(|repeats| point(repeats[0])).collect();
     let middle = |repeats: Vec<&Measurement>| {
-        let first = repeats[0];
-        let calm: Vec<_> = repeats.iter().filter(|row| row.calm > 0).map(|row| row.time_ms).collect();
-        match points.get(&first.stage.kind()).map(|points| points[&place(first)]) {
-            Some(false) => None,
-            _ if calm.is_empty() => {
-                Some(Measurement { time_ms: median(repeats.iter().map(|row| row.time_ms)), ..*first })
-            }
-            _ => Some(Measurement { time_ms: median(calm.into_iter()), ..*first }),
-        }
+        let any_calm = repeats.iter().any(|row| row.calm > 0);
+        let counts = repeats.iter().filter(|row| row.calm > 0 || !any_calm);
+        Measurement { time_ms: median(counts.map(|row| row.time_ms)), ..*repeats[0] }
     };
-    groups.into_values().filter_map(middle).collect()
+    groups.into_values().filter(|repeats| !left_out.contains(&point(repeats[0]))).map(middle).collect()
 }
 
 /// Stages that are fitted together, and so left out together.
@@ -255,10 +245,6 @@ impl Stage {
     }
 }
 
-fn place(row: &Measurement) -> (u32, u32, u32) {
-    (row.context, row.tokens, row.batch)
-}
-
 /// The middle value, or the mean of the middle two; NaN of none.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
@@ -275,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_that_was_never_calm_is_left_out_unless_most_were_not() {
+    fn a_point_that_was_never_calm_is_left_out_on_demand() {
         let row = |batch: u32, loops: u32, calm: u32, time_ms: f64| Measurement {
             line: 0,
             stage: Stage::Step,
@@ -287,13 +273,12 @@ mod tests {
             round: 0,
             calm,
         };
-        let kept = |rows: &[Measurement]| {
-            medians(rows).iter().map(|row| (row.batch, row.loops, row.time_ms)).collect::<Vec<_>>()
+        let rows = [row(1, 1, 5, 1.0), row(1, 2, 5, 2.0), row(1, 2, 0, 9.0), row(2, 1, 0, 7.0), row(2, 2, 5, 3.0)];
+        let kept = |calm_only| {
+            medians(&rows, calm_only).iter().map(|row| (row.batch, row.loops, row.time_ms)).collect::<Vec<_>>()
         };
-        let disturbed = [row(1, 1, 5, 1.0), row(1, 2, 5, 2.0), row(1, 2, 0, 9.0), row(2, 1, 0, 7.0), row(2, 2, 5, 3.0)];
-        assert_eq!(kept(&disturbed), [(1, 1, 1.0), (1, 2, 2.0)]);
-        let mostly = [&disturbed[..], &[row(4, 1, 0, 8.0), row(4, 2, 0, 9.0)]].concat();
-        assert_eq!(kept(&mostly).len(), 6);
+        assert_eq!(kept(true), [(1, 1, 1.0), (1, 2, 2.0)]);
+        assert_eq!(kept(false), [(1, 1, 1.0), (1, 2, 2.0), (2, 1, 7.0), (2, 2, 3.0)]);
         assert!(median([].into_iter()).is_nan());
         assert_eq!(median([3.0, 1.0, 2.0, 10.0].into_iter()), 2.5);
     }

@@ -108,6 +108,11 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<(), CalibrateError> {
     let plan = plan(args, &model)?;
     plan.check(&model)?;
     let chosen = if args.buckets == "auto" { None } else { Some(buckets(&args.buckets)?) };
+    let table = args.out.with_extension("csv");
+    if table == args.out {
+        let reason = "must not end in .csv: the measured times go there, the profile is YAML".into();
+        return Err(CalibrateError::Argument { option: "--out", reason });
+    }
     let threads = match args.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
@@ -117,7 +122,7 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<(), CalibrateError> {
         None => Weights::random(&model, args.seed),
     };
     let setup_line = format!("{}, cpu, {threads} threads, seed {}, revision {REVISION}; {plan}", model.name, args.seed);
-    let mut ledger = Ledger::open(&args.out.with_extension("csv"), &setup_line)?;
+    let mut ledger = Ledger::open(&table, &setup_line)?;
     if ledger.resumed() > 0 {
         eprintln!("going on behind {} rows of a run that was cut off", ledger.resumed());
     }

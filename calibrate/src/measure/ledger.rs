@@ -77,7 +77,10 @@ impl Ledger {
         self.write(&lines)?;
         // The first two lines are the setup and the header.
         let first = self.rows.len() as u64 + 3;
-        self.rows.extend((first..).zip(rows).map(|(line, &(row, _))| Measurement { line, ..row }));
+        // As the file says it, so that `fit` makes the same profile of it.
+        let written = |time_ms: f64| (time_ms * 1e6).round() / 1e6;
+        let numbered = (first..).zip(rows);
+        self.rows.extend(numbered.map(|(line, &(row, _))| Measurement { line, time_ms: written(row.time_ms), ..row }));
         Ok(())
     }
 

