@@ -29,3 +29,6 @@ mod transfer;
 pub use element::Element;
 pub use executor::{CpuError, CpuExecutor, CpuOptions};
 pub use half::bf16;
+
+#[cfg(feature = "cuda")]
+pub(crate) use rope::factors as rope_factors;
