@@ -9,7 +9,7 @@ use cudarc::nvrtc::sys;
 use super::error::CudaError;
 use crate::architecture::{Architecture, Family};
 
-const COMMON: &str = concat!(include_str!("kernels/common.cuh"), include_str!("kernels/rope.cuh"));
+const COMMON: &str = concat!(include_str!("kernels/common.cuh"), include_str!("kernels/rope.cuh"), include_str!("kernels/skinny.cuh"));
 
 /// A kernel file: its name, its text, and the kernels in it that are used.
 pub(super) struct Source {
@@ -25,7 +25,7 @@ macro_rules! source {
 }
 
 /// Every kernel file.
-pub(super) const SOURCES: [Source; 10] = [
+static SOURCES: [Source; 11] = [
     source!("fill.cu", "fill_weights", "fill_noise"),
     source!("begin.cu", "begin"),
     source!("embed.cu", "embed", "start_loop", "join", "gather"),
@@ -36,12 +36,18 @@ pub(super) const SOURCES: [Source; 10] = [
         "skinny_ffn_16", "skinny_joined_8", "skinny_joined_16", "skinny_gated_8", "skinny_gated_16", "skinny_logits_8",
         "skinny_logits_16",
     ),
+    source!("gemm_fused.cu", "fused_hidden_1", "fused_hidden_8", "fused_gated_1", "fused_gated_8"),
     source!("gemm_tile.cu", "tile_bf16", "tile_f32"),
     source!("attention_decode.cu", "decode_attention"),
     source!("attention_prefill.cu", "prefill_store", "prefill_attention"),
     source!("sample.cu", "sample"),
     source!("transfer.cu", "move_blocks", "move_depths", "set_tokens"),
 ];
+
+/// The files that a model needs.
+pub(super) fn sources(family: Family) -> impl Iterator<Item = &'static Source> {
+    SOURCES.iter().filter(move |source| source.file != "gemm_fused.cu" || family == Family::Ouro)
+}
 
 /// The model's shape as the kernels see it.
 fn defines(architecture: &Architecture, block_tokens: u32) -> Vec<String> {
@@ -161,8 +167,7 @@ pub fn check_kernels(architecture: &Architecture, block_tokens: u32, arch: &str)
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::Missing { library: "NVRTC (libnvrtc)", needed_for: "it compiles kernels" });
     }
-    SOURCES
-        .iter()
+    sources(architecture.family)
         .map(|source| {
             let bytes = compile(source, architecture, block_tokens, arch)?.len();
             Ok(format!("{} for {}, {arch}: {} kernels, {bytes} bytes", source.file, architecture.name, source.kernels.len()))

@@ -132,7 +132,7 @@ impl CudaExecutor {
             .map(|row| [row.slot.0 as i32, row.position as i32, i32::from(row.depth.0), -1])
             .collect();
         let keys: Vec<[i32; 2]> = batch.rows.iter().map(|row| [row.request.0 as i32, row.token as i32]).collect();
-        let items = items(batch.rows.iter().map(|row| row.context()));
+        let items = items(batch.rows.iter().map(|row| (row.slot.0, row.position, row.depth.0)));
         let mut out = Upload::new(upload);
         out.put(&rows);
         out.seek(self.store.places.keys());

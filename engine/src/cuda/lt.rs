@@ -1,7 +1,7 @@
 //! cuBLASLt for many rows, with algorithms chosen once per layer and row bucket and kept.
 //!
 //! The safe wrapper asks the heuristic at every call. Here a product of the same layer and bucket always runs the same
-//! algorithm, without split-K, so that the same batch gives the same bits.
+//! algorithm, and a split K is merged in order, so that the same batch gives the same bits.
 #![expect(unsafe_code, reason = "every call of the library is one")]
 
 use std::cell::RefCell;
@@ -103,14 +103,15 @@ impl Lt {
         result.result().map_err(|error| failed(error.to_string()))
     }
 
-    /// The library's first choice among algorithms that do not split K.
+    /// The library's first choice among algorithms that add in a fixed order.
     fn choose(
         &self,
         d: &Descriptors,
     ) -> Result<sys::cublasLtMatmulAlgo_t, cudarc::cublaslt::result::CublasError> {
         use sys::cublasLtMatmulPreferenceAttributes_t as P;
         let mut preference = std::ptr::null_mut();
-        let no_reduction = 0u32;
+        // Partial sums of a split K go through the workspace and are added in order, never in place.
+        let in_workspace = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
         let mut found = 0;
         // SAFETY: a zeroed result is a valid place to write one to; out pointers are to locals, sizes are theirs.
         unsafe {
@@ -128,7 +129,7 @@ impl Lt {
                 sys::cublasLtMatmulPreferenceSetAttribute(
                     preference,
                     P::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                    std::ptr::from_ref(&no_reduction).cast(),
+                    std::ptr::from_ref(&in_workspace).cast(),
                     size_of::<u32>(),
                 )
                 .result(),

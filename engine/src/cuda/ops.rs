@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::compile::{SOURCES, compile};
+use super::compile::{compile, sources};
 use super::device::{Device, Kernel, Shape, arguments};
 use super::error::CudaError;
 use super::lt::{Lt, Product};
@@ -13,6 +13,9 @@ use crate::architecture::{Architecture, Family};
 
 /// Up to so many rows our own GEMM streams the weights faster than cuBLASLt, see `reports/h200`.
 pub(super) const SKINNY_ROWS_MAX: usize = 16;
+
+/// Dynamic shared memory that a block may take: Hopper's 227 KB less what kernels declare themselves.
+const SHARED_MAX: u32 = 226 << 10;
 
 /// What a GEMM is part of. Batch-invariant mode has one kernel for each, whatever the number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +50,6 @@ pub(super) struct Norm {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DecodeAttention {
     pub(super) header: Address,
-    pub(super) rows: Address,
     pub(super) items: Address,
     pub(super) qkv: Address,
     pub(super) qk_bias: Address,
@@ -67,6 +69,24 @@ pub(super) struct DecodeAttention {
     pub(super) boundary: i32,
     pub(super) depth: i32,
     pub(super) marks_depth: i32,
+}
+
+/// `gemm_fused.cu`'s `Fused`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fused {
+    pub(super) header: Address,
+    pub(super) rows: Address,
+    pub(super) x: Address,
+    pub(super) branch: Address,
+    pub(super) branch_norm: Address,
+    pub(super) next_norm: Address,
+    pub(super) x_out: Address,
+    pub(super) weights: Address,
+    pub(super) y: Address,
+    pub(super) outputs: i32,
+    pub(super) count: i32,
+    pub(super) x_by_slot: i32,
 }
 
 /// `attention_prefill.cu`'s `PrefillArgs`.
@@ -117,6 +137,7 @@ pub(super) struct Ops {
     invariant: bool,
     heads: u32,
     dim_padded: u32,
+    norm_threads: u32,
     /// The next kernel may start before the one queued last has ended.
     chained: Cell<bool>,
 }
@@ -140,7 +161,7 @@ impl Ops {
             return Err(CudaError::Shape { model: architecture.name.clone(), reason });
         }
         let mut kernels = HashMap::new();
-        for source in &SOURCES {
+        for source in sources(architecture.family) {
             let image = compile(source, architecture, block_tokens, &device.arch())?;
             kernels.extend(source.kernels.iter().copied().zip(device.load(&image, source.kernels)?));
         }
@@ -151,11 +172,11 @@ impl Ops {
             invariant,
             heads: architecture.heads as u32,
             dim_padded: architecture.head_dim.next_multiple_of(16) as u32,
+            norm_threads: if architecture.hidden > 4096 { 704 } else { 256 },
             chained: Cell::new(false),
         };
-        const SHARED_MAX: u32 = 227 << 10;
         for (name, kernel) in &ops.kernels {
-            if name.starts_with("skinny") || name.starts_with("tile") || *name == "prefill_attention" {
+            if name.starts_with("skinny") || name.starts_with("fused") || name.starts_with("tile") || *name == "prefill_attention" {
                 device.allow_shared(*kernel, SHARED_MAX)?;
             }
         }
@@ -227,6 +248,37 @@ impl Ops {
         self.launch("silu", ((blocks, 1), 256, 0), arguments![wide, y, vectors])
     }
 
+    /// Whether GEMMs of so many decode rows take the norms in front of them along.
+    pub(super) fn fuses(&self, rows: usize, phase: Phase) -> bool {
+        self.kernels.contains_key("fused_hidden_8") && !self.invariant && phase == Phase::Decode && rows <= 8
+    }
+
+    /// Queries, keys and values of a sum's norm.
+    pub(super) fn fused_qkv(&self, layer: &Layer, fused: Fused) -> Result<(), CudaError> {
+        let l = &layer.qkv;
+        let fused = Fused { weights: l.weights, outputs: l.outputs as i32, ..fused };
+        self.fused(["fused_hidden_1", "fused_hidden_8"], (l.outputs / 8, l.inputs), fused)
+    }
+
+    /// The gated MLP's activations of a sum's norm.
+    pub(super) fn fused_gated(&self, layer: &Layer, fused: Fused) -> Result<(), CudaError> {
+        let l = &layer.gate_up;
+        let fused = Fused { weights: l.weights, outputs: (l.outputs / 2) as i32, ..fused };
+        self.fused(["fused_gated_1", "fused_gated_8"], (l.outputs / 8, l.inputs), fused)
+    }
+
+    fn fused(
+        &self,
+        names: [&'static str; 2],
+        (tiles, inputs): (usize, usize),
+        fused: Fused,
+    ) -> Result<(), CudaError> {
+        let blocks = (self.device.multiprocessors() as usize).min(tiles);
+        let shared = skinny_shared_bytes(inputs, 8, tiles.div_ceil(blocks)) as u32;
+        let name = names[usize::from(fused.count > 1)];
+        self.launch(name, ((blocks as u32, 1), 512, shared), arguments![fused])
+    }
+
     fn is_skinny(&self, rows: usize, phase: Phase) -> bool {
         if self.invariant { phase == Phase::Decode } else { rows <= SKINNY_ROWS_MAX }
     }
@@ -258,12 +310,17 @@ impl Ops {
     }
 
     pub(super) fn norm(&self, norm: Norm, rows: usize) -> Result<(), CudaError> {
-        self.launch("norm_step", ((rows as u32, 1), 256, 0), arguments![norm])
+        self.launch("norm_step", ((rows as u32, 1), self.norm_threads, 0), arguments![norm])
     }
 
-    pub(super) fn decode_attention(&self, attention: DecodeAttention) -> Result<(), CudaError> {
-        // As many blocks as fit at once; each takes the next item when it is done with one.
-        let blocks = self.device.multiprocessors() * 5;
+    /// `rows` bounds the batch. Each block takes the next item when it is done with one.
+    pub(super) fn decode_attention(&self, attention: DecodeAttention, rows: usize) -> Result<(), CudaError> {
+        // Large batches fill the GPU. Small ones leave room beside the GEMM in front, so that they start early.
+        let per_multiprocessor = match rows {
+            0..=2 => 2,
+            _ => 5,
+        };
+        let blocks = self.device.multiprocessors() * per_multiprocessor;
         self.launch("decode_attention", ((blocks, 1), 128, 0), arguments![attention])
     }
 
@@ -350,7 +407,7 @@ fn skinny_shared_bytes(inputs: usize, rows: usize, tiles: usize) -> usize {
     let warp_chunks = pass_chunks.div_ceil(16);
     let width = pass_chunks.div_ceil(warp_chunks) * warp_chunks * 32;
     let stride = width + (96 - width % 64) % 64;
-    let group = if rows == 8 { 4 } else { 2 };
+    let group = if rows == 8 { 16 } else { 4 };
     let carried = if passes > 1 { tiles * rows * 8 * 4 } else { 0 };
     rows * stride * 2 + group * 16 * rows * 8 * 4 + carried
 }
@@ -364,7 +421,7 @@ mod tests {
         for (inputs, outputs) in [(2048, 6144), (5632, 2048), (5280, 65_536), (10_560, 5280), (17_920, 5280)] {
             for rows in [8, 16] {
                 let bytes = skinny_shared_bytes(inputs, rows, (outputs as usize / 8).div_ceil(132));
-                assert!(bytes <= 227 << 10, "{inputs} inputs, {rows} rows: {bytes} bytes");
+                assert!(bytes <= SHARED_MAX as usize, "{inputs} inputs, {rows} rows: {bytes} bytes");
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::error::CudaError;
 use super::memory::Address;
 use super::model::{Layer, Model};
-use super::ops::{DecodeAttention, Norm, Ops, Phase, PrefillAttention, Sample};
+use super::ops::{DecodeAttention, Fused, Norm, Ops, Phase, PrefillAttention, Sample};
 use super::options::Sampling;
 use super::store::{Pool, Store};
 use crate::architecture::Family;
@@ -111,6 +111,9 @@ impl Run<'_> {
         let (s, m) = (self.store, self.model);
         let (x, y) = (s.x.address(), s.y.address());
         let first = m.core[0].norms[0];
+        if self.ops.fuses(self.rows.count, self.rows.phase) {
+            return self.fused_core(depth);
+        }
         match &m.adapter {
             None => self.norm_states(Norm { next_norm: first, x_out: x, y_out: y, ..Norm::default() })?,
             Some(adapter) => {
@@ -121,10 +124,60 @@ impl Run<'_> {
                 self.norm(Norm { x, next_norm: first, y_out: y, ..Norm::default() })?;
             }
         }
+        self.layers(&m.core, Region::Core { depth }, self.core_end())
+    }
+
+    /// The state and, in decode, its exit signal.
+    fn core_end(&self) -> End {
+        let (s, m) = (self.store, self.model);
         let final_norm = if m.architecture.family == Family::Ouro { m.final_norm } else { 0 };
         let signals = if self.decode() { s.results.at(s.signals_at()) } else { 0 };
-        let end = End { final_norm, state: self.state(), signals, ..End::default() };
-        self.layers(&m.core, Region::Core { depth }, end)
+        End { final_norm, state: self.state(), signals, ..End::default() }
+    }
+
+    /// Ouro's loop for few rows: five kernels a layer. Sums alternate between two buffers, since every block reads the
+    /// last one while one block writes the next.
+    fn fused_core(&mut self, depth: u8) -> Result<(), CudaError> {
+        let (s, m) = (self.store, self.model);
+        let (count, phase, z) = (self.rows.count, self.rows.phase, s.z.address());
+        let (mut sum, mut other) = (s.x.address(), s.other_x.address());
+        let (header, rows) = (self.rows.header, self.rows.rows);
+        let start = Fused { header, rows, x: self.state(), x_by_slot: 1, x_out: sum, ..Fused::default() };
+        let mut fused = Fused { count: count as i32, ..start };
+        for (i, layer) in m.core.iter().enumerate() {
+            let [before_attention, after_attention, before_mlp, after_mlp] = layer.norms;
+            self.ops.fused_qkv(layer, Fused { next_norm: before_attention, y: s.qkv.address(), ..fused })?;
+            self.attention(layer, i, Region::Core { depth })?;
+            self.ops.linear(&layer.out, (s.attended.address(), z), count, phase)?;
+            fused = Fused { x: sum, x_by_slot: 0, branch: z, branch_norm: after_attention, x_out: other, ..fused };
+            self.ops.fused_gated(layer, Fused { next_norm: before_mlp, y: s.gated.address(), ..fused })?;
+            self.ops.linear(&layer.down, (s.gated.address(), z), count, phase)?;
+            std::mem::swap(&mut sum, &mut other);
+            fused = Fused { x: sum, branch_norm: after_mlp, x_out: other, ..fused };
+            if i + 1 < m.core.len() {
+                std::mem::swap(&mut sum, &mut other);
+            }
+        }
+        let after_mlp = m.core[m.core.len() - 1].norms[3];
+        self.end_norm(Norm { x: sum, branch: z, branch_norm: after_mlp, ..Norm::default() }, self.core_end())
+    }
+
+    /// The norm behind a part's last layer, or between two layers.
+    fn end_norm(&self, sum: Norm, end: End) -> Result<(), CudaError> {
+        let mut norm = Norm {
+            final_norm: end.final_norm,
+            next_norm: end.next_norm,
+            x_out: end.x_out,
+            y_out: end.y_out,
+            state: end.state,
+            signals: end.signals,
+            ..sum
+        };
+        if end.signals != 0 {
+            norm.gates = self.model.gates.map(|gate| gate.0);
+            norm.biases = self.model.gates.map(|gate| gate.1);
+        }
+        self.norm(norm)
     }
 
     /// The layers behind the loop, up to the LM head's input in `y`.
@@ -178,21 +231,7 @@ impl Run<'_> {
                 Some(next) => End { next_norm: next.norms[0], x_out: x, y_out: y, ..End::default() },
                 None => end,
             };
-            let mut norm = Norm {
-                branch_norm: after_mlp,
-                final_norm: end.final_norm,
-                next_norm: end.next_norm,
-                x_out: end.x_out,
-                y_out: end.y_out,
-                state: end.state,
-                signals: end.signals,
-                ..sum
-            };
-            if end.signals != 0 {
-                norm.gates = self.model.gates.map(|gate| gate.0);
-                norm.biases = self.model.gates.map(|gate| gate.1);
-            }
-            self.norm(norm)?;
+            self.end_norm(Norm { branch_norm: after_mlp, ..sum }, end)?;
         }
         Ok(())
     }
@@ -242,9 +281,8 @@ impl Run<'_> {
         }
         let next = s.counters.at(self.launches as usize * 4);
         self.launches += 1;
-        self.ops.decode_attention(DecodeAttention {
+        let attention = DecodeAttention {
             header: self.rows.header,
-            rows: self.rows.rows,
             items: self.rows.parts,
             qkv,
             qk_bias: layer.qk_bias,
@@ -264,6 +302,7 @@ impl Run<'_> {
             boundary,
             depth,
             marks_depth,
-        })
+        };
+        self.ops.decode_attention(attention, self.rows.count)
     }
 }

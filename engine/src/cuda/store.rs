@@ -46,6 +46,8 @@ pub(super) struct Store {
     pub(super) parts: Buffer,
     pub(super) part_sums: Buffer,
     pub(super) x: Buffer,
+    /// The other of two sums that fused kernels alternate between.
+    pub(super) other_x: Buffer,
     pub(super) y: Buffer,
     pub(super) z: Buffer,
     pub(super) qkv: Buffer,
@@ -93,7 +95,7 @@ impl Store {
         let items_max = kv.blocks as usize / planes * block_tokens / SPLIT as usize + rows_max + 1;
         let appended_max = kv.blocks as usize + boundary_blocks;
         let tiles_max = tokens_max / QUERIES as usize + slots + 1;
-        let upload_bytes = 4096 + 64 * (tokens_max + rows_max) + 16 * (items_max + appended_max + tiles_max);
+        let upload_bytes = 4096 + 64 * (tokens_max + rows_max) + 16 * (2 * items_max + appended_max + tiles_max);
         let factors = rope_factors(a.family, a.head_dim as usize, config.max_context_tokens);
         let bytes = |numbers: usize, what: &str| Buffer::zeroed(device, numbers, what);
         let store = Self {
@@ -112,6 +114,7 @@ impl Store {
             parts: bytes(items_max * attention * 4, "attention parts")?,
             part_sums: bytes(items_max * a.heads as usize * 8, "attention sums")?,
             x: bytes(tokens_max * hidden * 2, "activations")?,
+            other_x: bytes(16 * hidden * 2, "activations")?,
             y: bytes(tokens_max * hidden * 2, "activations")?,
             z: bytes(tokens_max * hidden * 2, "activations")?,
             qkv: bytes(tokens_max * 3 * attention * 2, "queries, keys and values")?,

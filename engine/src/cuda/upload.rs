@@ -71,12 +71,14 @@ impl<'a> Upload<'a> {
     }
 }
 
-/// Work items of decode rows with these contexts: row, split, the row's first item, the row's splits.
-pub(super) fn items(contexts: impl Iterator<Item = u32>) -> Vec<[i32; 4]> {
+/// Work items of decode rows (slot, position, depth), `attention_decode.cu`'s `Item`: row, split, the row's first item, the
+/// row's splits, and the row itself.
+pub(super) fn items(rows: impl Iterator<Item = (u32, u32, u8)>) -> Vec<[i32; 8]> {
     let mut items = Vec::new();
-    for (row, context) in contexts.enumerate() {
-        let (first, splits) = (items.len() as i32, context.div_ceil(SPLIT) as i32);
-        items.extend((0..splits).map(|split| [row as i32, split, first, splits]));
+    for (row, (slot, position, depth)) in rows.enumerate() {
+        let (first, splits) = (items.len() as i32, (position + 1).div_ceil(SPLIT) as i32);
+        let item = |split| [row as i32, split, first, splits, slot as i32, position as i32, i32::from(depth), 0];
+        items.extend((0..splits).map(item));
     }
     items
 }
@@ -103,7 +105,8 @@ mod tests {
 
     #[test]
     fn contexts_are_split_and_chunks_tiled() {
-        assert_eq!(items([1, 129].into_iter()), [[0, 0, 0, 1], [1, 0, 1, 2], [1, 1, 1, 2]]);
+        let rows = [(5, 0, 2), (9, 128, 1)].into_iter();
+        assert_eq!(items(rows), [[0, 0, 0, 1, 5, 0, 2, 0], [1, 0, 1, 2, 9, 128, 1, 0], [1, 1, 1, 2, 9, 128, 1, 0]]);
         assert_eq!(tiles([(7, 10, 65), (3, 0, 2)].into_iter()), [[64, 1, 7, 74], [0, 64, 7, 10], [65, 2, 3, 0]]);
     }
 }

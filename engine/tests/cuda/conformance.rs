@@ -9,9 +9,10 @@ use engine::cuda::{CudaExecutor, CudaOptions, Device, WeightSource};
 use engine::live::{LiveExecutor, Transcripts};
 use engine::models::weights::Weights;
 
-/// Two bf16 computations of a random model part ways by as much (see the CPU's own comparison with a dense reference).
+/// Two bf16 computations of a random model part ways by as much; `rounding_is_all_that_differs` shows that neither is
+/// nearer to the truth.
 fn tolerance(model: &str) -> f64 {
-    if model == "tiny-ouro" { 0.05 } else { 0.08 }
+    if model == "tiny-ouro" { 0.05 } else { 0.12 }
 }
 
 fn cpu(architecture: &Architecture, weights: &Weights, group: &Group, case: &Case) -> Transcripts {
@@ -83,5 +84,35 @@ fn the_fast_mode_agrees_with_the_cpu() {
             }
         }
         println!("{model}, fast mode: largest error {largest:.2e}");
+    }
+}
+
+/// Against the CPU in f32, the GPU's error is the CPU's own in bf16.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn rounding_is_all_that_differs() {
+    for model in ["tiny-ouro", "tiny-huginn"] {
+        let architecture = Architecture::builtin(model).unwrap();
+        let device = Device::open(0).unwrap();
+        let (mut on_cpu, mut on_gpu) = (0.0, 0.0);
+        for seed in 11..15 {
+            let weights = Weights::random(&architecture, seed);
+            for group in groups(&architecture) {
+                let case = &group.cases[0];
+                let options = CpuOptions { threads: 2, ..CpuOptions::default() };
+                let mut exact = CpuExecutor::<f32>::new(&architecture, &weights, case.config(&group), options).unwrap();
+                play(&mut exact, &group, case).unwrap();
+                let source = WeightSource::Random { seed };
+                let options = CudaOptions { graphs: false, ..CudaOptions::default() };
+                let mut gpu = CudaExecutor::new(&device, &architecture, source, case.config(&group), options).unwrap();
+                play(&mut gpu, &group, case).unwrap();
+                // A tolerance of 1 compares up to the first token that differs.
+                let error = |got: &Transcripts| compare(exact.transcripts(), got, 1.0).unwrap().max_error;
+                on_cpu += error(&cpu(&architecture, &weights, &group, case));
+                on_gpu += error(gpu.transcripts());
+            }
+        }
+        println!("{model}: mean largest error against f32: {:.2e} on the CPU, {:.2e} on the GPU", on_cpu / 24.0, on_gpu / 24.0);
+        assert!(on_gpu < 1.3 * on_cpu, "{model}: {on_gpu} against {on_cpu}");
     }
 }

@@ -30,6 +30,7 @@ struct Serve {
     pressure: Pressure,
     finish: Finish,
     sampling: Sampling,
+    workload: Vec<(u32, u32)>,
 }
 
 struct Scattered;
@@ -63,7 +64,15 @@ impl Serve {
             pressure: Pressure::Reserve,
             finish: Finish::Length,
             sampling: Sampling::GREEDY,
+            workload: WORKLOAD.to_vec(),
         }
+    }
+
+    /// Outputs that outgrow a pool in which every prompt fits.
+    fn tight(model: &'static str, pressure: Pressure) -> Self {
+        let planes = u32::from(Architecture::builtin(model).unwrap().r_max.0);
+        let workload = WORKLOAD.iter().map(|&(prompt, output)| (prompt.min(30), output + 12)).collect();
+        Self { blocks: 16 * planes, pressure, max_num_seqs: 5, workload, ..Self::of(model) }
     }
 
     fn run(&self) -> (Transcripts, u64) {
@@ -101,7 +110,7 @@ impl Serve {
         let mut executor = CudaExecutor::new(&device, &architecture, weights, live, options).unwrap();
         let mut scheduler = Scheduler::new(scheduler).unwrap();
         let late = u32::from(self.finish == Finish::Eos) * 3;
-        let arrivals = (0..).zip(WORKLOAD).map(|(id, (prompt_tokens, output_tokens))| {
+        let arrivals = (0..).zip(&self.workload).map(|(id, &(prompt_tokens, output_tokens))| {
             let max_output_tokens = output_tokens + late;
             let request = Request { id: RequestId(id), arrival: Nanos::ZERO, prompt_tokens, max_output_tokens };
             Arrival { request, output_tokens }
@@ -133,11 +142,11 @@ fn modes_and_overlaps_and_pressure_change_no_token() {
             let eos = Serve { overlap, finish: Finish::Eos, ..Serve::of(model) };
             assert_same(&eos.run().0, &expected, &format!("{model}, ended by the executor, {overlap:?}"));
         }
-        let planes = u32::from(Architecture::builtin(model).unwrap().r_max.0);
-        let tight = Serve { blocks: 82 * planes, pressure: Pressure::Offload, max_num_seqs: 12, ..Serve::of(model) };
+        let tight = Serve::tight(model, Pressure::Offload);
         let (got, preemptions) = tight.run();
-        assert!(preemptions > 0, "{model}: the pool was meant to be too small");
-        assert_same(&got, &expected, &format!("{model}, offloaded"));
+        assert!(preemptions > 2, "{model}: the pool was meant to be too small");
+        let (roomy, _) = Serve { blocks: 8192, ..tight }.run();
+        assert_same(&got, &roomy, &format!("{model}, offloaded"));
         let (wide, _) = Serve { max_num_seqs: 12, ..Serve::of(model) }.run();
         assert_same(&wide, &expected, &format!("{model}, W = 12"));
     }
@@ -146,12 +155,12 @@ fn modes_and_overlaps_and_pressure_change_no_token() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn recomputing_makes_progress_while_tokens_are_on_their_way() {
-    let planes = 4;
-    let tight =
-        Serve { blocks: 82 * planes, pressure: Pressure::Recompute, max_num_seqs: 12, ..Serve::of("tiny-ouro") };
-    let (got, preemptions) = tight.run();
-    assert!(preemptions > 0);
-    assert!(got.iter().zip(WORKLOAD).all(|((_, t), (_, output))| t.output.len() == output as usize));
+    for overlap in [Overlap::Asynchronous, Overlap::Lookahead] {
+        let tight = Serve { overlap, ..Serve::tight("tiny-ouro", Pressure::Recompute) };
+        let (got, preemptions) = tight.run();
+        assert!(preemptions > 2);
+        assert!(got.iter().zip(&tight.workload).all(|((_, t), &(_, output))| t.output.len() == output as usize));
+    }
 }
 
 #[test]

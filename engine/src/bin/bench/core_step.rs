@@ -40,6 +40,9 @@ pub(crate) struct Args {
     steps: usize,
     #[arg(long)]
     batch_invariant: bool,
+    /// Launch kernel by kernel, for a profiler.
+    #[arg(long)]
+    no_graphs: bool,
     /// Which stage to time: core, prelude, coda or forward.
     #[arg(long, default_value = "core")]
     stage: String,
@@ -92,7 +95,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
 /// Weights once, and the KV of every context, at the copy rate.
 fn floor_ms(architecture: &Architecture, context_tokens: u64) -> f64 {
     let bytes = architecture.core_params() * 2 + context_tokens * architecture.core_kv_bytes();
-    bytes as f64 / COPY_BYTES_PER_NS / 1e3
+    bytes as f64 / COPY_BYTES_PER_NS / 1e6
 }
 
 struct Bench {
@@ -144,7 +147,11 @@ impl Bench {
             initial_state: InitialState::Noise { seed: 2 },
             keep_logits: false,
         };
-        let options = CudaOptions { batch_invariant: args.batch_invariant, ..CudaOptions::default() };
+        let options = CudaOptions {
+            batch_invariant: args.batch_invariant,
+            graphs: !args.no_graphs,
+            ..CudaOptions::default()
+        };
         let executor = CudaExecutor::new(device, architecture, WeightSource::Random { seed: 5 }, config, options)?;
         executor.fill_kv_with_noise(3)?;
         Ok(Self { executor, clock: WallClock::start(), stage, r_max, planes, has_boundary, next_id: 0 })

@@ -6,13 +6,14 @@
 //
 // `last_exited` needs no copies: a loop at depth d reads token j from plane min(d, exit of j).
 
+static_assert(HEAD_DIM <= 128, "one thread a pair, and 16 lanes a token");
 constexpr int SPLIT = 128, DECODE_THREADS = 128, DECODE_WARPS = 4;
 
-struct Item { int row, split, first, splits; };
+// With what it needs of its row, so that nothing hangs on a second load.
+struct __align__(16) Item { int row, split, first, splits, slot, position, depth, unused; };
 
 struct DecodeArgs {
     const Header* header;
-    const Row* rows;
     const Item* items;
     const bf16* qkv;
     const bf16* qk_bias;   // Huginn
@@ -30,14 +31,14 @@ struct DecodeArgs {
     int marks_depth;       // the first core layer notes the depth of the new token
 };
 
-__device__ __forceinline__ int address(const DecodeArgs& a, const Row& row, int depth, int token, bool own) {
+__device__ __forceinline__ int address(const DecodeArgs& a, int slot, int depth, int token, bool own) {
     int plane = 0;
     if (!a.boundary) {
         int from = depth;
-        if (a.layout == 1 && !own) from = min(depth, (int)a.depths[(size_t)row.slot * a.context_max + token]);
+        if (a.layout == 1 && !own) from = min(depth, (int)a.depths[(size_t)slot * a.context_max + token]);
         plane = plane_written(a.layout, from);
     }
-    int block = a.tables[((size_t)row.slot * a.planes + plane) * a.blocks_max + token / BLOCK_TOKENS];
+    int block = a.tables[((size_t)slot * a.planes + plane) * a.blocks_max + token / BLOCK_TOKENS];
     return block * 2 * HEADS * BLOCK_TOKENS + token % BLOCK_TOKENS;
 }
 
@@ -48,7 +49,7 @@ __device__ __forceinline__ uint4 load_kv(const bf16* p) {
 }
 
 // One head of the new token, turned: pair `pair` of `from`, which is the query or the key.
-__device__ __forceinline__ void turned(const DecodeArgs& a, const bf16* from, const bf16* bias, int position, int pair, float& x, float& y) {
+__device__ __forceinline__ void turned(const bf16* from, const bf16* bias, float2 factor, int pair, float& x, float& y) {
     int i = first_of(pair), j = second_of(pair);
     x = widen(from[i]);
     y = widen(from[j]);
@@ -56,7 +57,7 @@ __device__ __forceinline__ void turned(const DecodeArgs& a, const bf16* from, co
         x = rounded(x + widen(bias[i]));
         y = rounded(y + widen(bias[j]));
     }
-    turn(x, y, a.factors[(size_t)position * PAIRS + pair]);
+    turn(x, y, factor);
 }
 
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 5) decode_attention(const __grid_constant__ DecodeArgs a) {
@@ -77,10 +78,9 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 5) decode_attention
     for (int w = blockIdx.x; w < work;) {
         const Item item = a.items[w / HEADS];
         const int head = w % HEADS;
-        const Row row = a.rows[item.row];
-        const int length = row.position + 1, t0 = item.split * SPLIT, t1 = min(length, t0 + SPLIT);
-        const int depth = a.depth ? a.depth : row.depth;
-        if (t0 + tid < t1) addresses[tid] = address(a, row, depth, t0 + tid, t0 + tid == length - 1);
+        const int length = item.position + 1, t0 = item.split * SPLIT, t1 = min(length, t0 + SPLIT);
+        const int depth = a.depth ? a.depth : item.depth;
+        if (t0 + tid < t1) addresses[tid] = address(a, item.slot, depth, t0 + tid, t0 + tid == length - 1);
         __syncthreads();
 
         // Keys and values of earlier tokens were stored by earlier batches, so the first ones are fetched before the wait.
@@ -100,29 +100,32 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 5) decode_attention
             }
         };
         fetch(t0 + warp * 16);
+        const int pair = tid;
+        float2 factor = make_float2(0, 0);
+        if (pair < PAIRS) factor = a.factors[(size_t)item.position * PAIRS + pair];
         if (!waited) wait_for_previous();
         waited = true;
         if (tid == 0) shared_next = gridDim.x + atomicAdd(a.next, 1);
 
         const bf16* qkv = a.qkv + (size_t)item.row * 3 * ATTENTION + head * HEAD_DIM;
-        for (int pair = tid; pair < PAIRS; pair += DECODE_THREADS) {
+        if (pair < PAIRS) {
             float x, y;
-            turned(a, qkv, a.qk_bias ? a.qk_bias + head * HEAD_DIM : nullptr, row.position, pair, x, y);
+            turned(qkv, a.qk_bias ? a.qk_bias + head * HEAD_DIM : nullptr, factor, pair, x, y);
             query[first_of(pair)] = x;
             query[second_of(pair)] = y;
         }
         if (t1 == length) {
             bf16* to = a.pool + (head_base + addresses[length - 1 - t0]) * HEAD_DIM;
-            for (int pair = tid; pair < PAIRS; pair += DECODE_THREADS) {
+            if (pair < PAIRS) {
                 float x, y;
-                turned(a, qkv + ATTENTION, a.qk_bias ? a.qk_bias + ATTENTION + head * HEAD_DIM : nullptr, row.position, pair, x, y);
+                turned(qkv + ATTENTION, a.qk_bias ? a.qk_bias + ATTENTION + head * HEAD_DIM : nullptr, factor, pair, x, y);
                 int i = first_of(pair), j = second_of(pair);
                 to[i] = new_key[i] = narrow(x);
                 to[j] = new_key[j] = narrow(y);
             }
             to += (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM;
             for (int d = tid; d < HEAD_DIM; d += DECODE_THREADS) to[d] = new_value[d] = qkv[2 * ATTENTION + d];
-            if (tid == 0 && head == 0 && a.marks_depth) a.depths[(size_t)row.slot * a.context_max + row.position] = depth;
+            if (tid == 0 && head == 0 && a.marks_depth) a.depths[(size_t)item.slot * a.context_max + item.position] = depth;
         }
         __syncthreads();
 

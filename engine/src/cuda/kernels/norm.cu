@@ -4,7 +4,7 @@
 // One block a row, the row in registers. RMSNorm: mean of squares in f32, times the reciprocal root, rounded, times the
 // weight, rounded.
 
-constexpr int NORM_THREADS = 256, NORM_VECTORS = (HIDDEN / 8 + NORM_THREADS - 1) / NORM_THREADS;
+constexpr int NORM_THREADS = HIDDEN > 4096 ? 704 : 256, NORM_VECTORS = (HIDDEN / 8 + NORM_THREADS - 1) / NORM_THREADS;
 
 struct NormArgs {
     const Header* header;

@@ -1,0 +1,105 @@
+// Ouro's skinny GEMM with the norms in front of it. Reference: cpu/layer.rs (`run`), and `norm.cu`.
+//
+// Ouro's branch sum and norm, computed by every block for itself instead of by a kernel in between: x + norm(branch), and
+// its norm into shared memory. Block 0 also stores the sum, in another buffer than the one that the others still read.
+struct Fused {
+    const Header* header;
+    const Row* rows;
+    const bf16* x;
+    const bf16* branch;      // or null: x alone
+    const bf16* branch_norm;
+    const bf16* next_norm;
+    bf16* x_out;
+    const bf16* weights;
+    bf16* y;
+    int outputs, count;
+    int x_by_slot;           // x is a looped state
+};
+
+// Adds over the threads of one row; `scratch` holds one float a warp.
+template <int WARPS_PER_ROW> __device__ __forceinline__ float row_sum(float x, float* scratch) {
+    for (int o = 16; o; o >>= 1) x += __shfl_xor_sync(~0u, x, o);
+    const int warp = threadIdx.x >> 5, first = warp / WARPS_PER_ROW * WARPS_PER_ROW;
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) scratch[warp] = x;
+    __syncthreads();
+    float sum = 0;
+    #pragma unroll
+    for (int w = 0; w < WARPS_PER_ROW; w++) sum += scratch[first + w];
+    return sum;
+}
+
+__device__ __forceinline__ float vector_squares(uint4 x) {
+    float v[8], sum = 0;
+    unpack8(x, v);
+    #pragma unroll
+    for (int i = 0; i < 8; i++) sum += v[i] * v[i];
+    return sum;
+}
+
+template <int ROWS_AT_ONCE, int STRIDE, int WIDTH> __device__ __forceinline__ void stage_norm(const Fused& a, bf16* to, int rows) {
+    constexpr int PER_ROW = SKINNY_THREADS / ROWS_AT_ONCE, VECTORS = (HIDDEN / 8 + PER_ROW - 1) / PER_ROW;
+    __shared__ float scratch[SKINNY_WARPS];
+    const int row = threadIdx.x / PER_ROW, lane = threadIdx.x % PER_ROW;
+    const bool real = row < rows;
+    const size_t from = real ? (size_t)(a.x_by_slot && row < a.header->rows ? a.rows[row].slot : row) * HIDDEN : 0;
+    uint4 x[VECTORS];
+    float v[8], w[8];
+    auto has = [&](int j) { return real && (lane + j * PER_ROW) * 8 < HIDDEN; };
+    auto at = [&](int j) { return (lane + j * PER_ROW) * 8; };
+    auto zero = make_uint4(0, 0, 0, 0);
+    #pragma unroll
+    for (int j = 0; j < VECTORS; j++) x[j] = has(j) ? load_activations(a.x + from + at(j)) : zero;
+    if (a.branch) {
+        uint4 z[VECTORS];
+        float squares = 0;
+        #pragma unroll
+        for (int j = 0; j < VECTORS; j++) z[j] = has(j) ? load_activations(a.branch + (size_t)row * HIDDEN + at(j)) : zero;
+        #pragma unroll
+        for (int j = 0; j < VECTORS; j++) squares += vector_squares(z[j]);
+        float scale = 1.f / sqrtf(row_sum<PER_ROW / 32>(squares, scratch) / HIDDEN + 1e-6f);
+        #pragma unroll
+        for (int j = 0; j < VECTORS; j++) if (has(j)) {
+            float u[8];
+            unpack8(load_activations(a.branch_norm + at(j)), w);
+            unpack8(x[j], v);
+            unpack8(z[j], u);
+            #pragma unroll
+            for (int i = 0; i < 8; i++) v[i] += rounded(rounded(u[i] * scale) * w[i]);
+            x[j] = pack8(v);
+        }
+    }
+    float squares = 0;
+    #pragma unroll
+    for (int j = 0; j < VECTORS; j++) {
+        if (blockIdx.x == 0 && has(j)) *(uint4*)(a.x_out + (size_t)row * HIDDEN + at(j)) = x[j];
+        squares += vector_squares(x[j]);
+    }
+    float scale = 1.f / sqrtf(row_sum<PER_ROW / 32>(squares, scratch) / HIDDEN + 1e-6f);
+    #pragma unroll
+    for (int j = 0; j < VECTORS; j++) if (has(j)) {
+        unpack8(load_activations(a.next_norm + at(j)), w);
+        unpack8(x[j], v);
+        #pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = rounded(v[i] * scale) * w[i];
+        *(uint4*)(to + row * STRIDE + at(j)) = pack8(v);
+    }
+    // Columns behind the row that a chunk of 32 still reads.
+    for (int k = HIDDEN + lane * 8; real && k < WIDTH; k += PER_ROW * 8) *(uint4*)(to + row * STRIDE + k) = zero;
+}
+
+// One row leaves registers for two blocks a multiprocessor: the next kernel's blocks then fetch weights meanwhile.
+#define FUSED(name, EPILOGUE, ROWS_AT_ONCE)                                                                          \
+    extern "C" __global__ void __launch_bounds__(SKINNY_THREADS, ROWS_AT_ONCE == 1 ? 2 : 1) name##_##ROWS_AT_ONCE(const __grid_constant__ Fused a) { \
+        launch_dependents();                                                                                          \
+        typedef Skinny<8, HIDDEN, EPILOGUE> Gemm;                                                                     \
+        Gemm gemm;                                                                                                    \
+        gemm.weights = a.weights;                                                                                     \
+        gemm.outputs = a.outputs;                                                                                     \
+        gemm.run([&](int, bf16* to, int rows) { stage_norm<ROWS_AT_ONCE, Gemm::STRIDE, Gemm::WIDTH>(a, to, rows); }, a.y, a.count); \
+    }
+
+FUSED(fused_hidden, STORE, 1)
+FUSED(fused_hidden, STORE, 8)
+FUSED(fused_gated, STORE_GATED, 1)
+FUSED(fused_gated, STORE_GATED, 8)
