@@ -9,7 +9,7 @@ use cudarc::nvrtc::sys;
 use super::error::CudaError;
 use crate::architecture::{Architecture, Family};
 
-const COMMON: &str = concat!(include_str!("kernels/common.cuh"), include_str!("kernels/rope.cuh"), include_str!("kernels/skinny.cuh"));
+const COMMON: &str = concat!(include_str!("kernels/common.cuh"), include_str!("kernels/rope.cuh"), include_str!("kernels/skinny.cuh"), include_str!("kernels/ring.cuh"));
 
 /// A kernel file: its name, its text, and the kernels in it that are used.
 pub(super) struct Source {
@@ -36,7 +36,11 @@ static SOURCES: [Source; 11] = [
         "skinny_ffn_16", "skinny_joined_8", "skinny_joined_16", "skinny_gated_8", "skinny_gated_16", "skinny_logits_8",
         "skinny_logits_16",
     ),
-    source!("gemm_fused.cu", "fused_hidden_1", "fused_hidden_8", "fused_gated_1", "fused_gated_8"),
+    source!(
+        "gemm_fused.cu",
+        "fused_hidden_1", "fused_hidden_8", "fused_gated_1", "fused_gated_8", "ring_attention_1", "ring_attention_8",
+        "ring_ffn_1", "ring_ffn_8", "ring_logits_1", "ring_logits_8",
+    ),
     source!("gemm_tile.cu", "tile_bf16", "tile_f32"),
     source!("attention_decode.cu", "decode_attention"),
     source!("attention_prefill.cu", "prefill_store", "prefill_attention"),
@@ -61,6 +65,7 @@ fn defines(architecture: &Architecture, block_tokens: u32) -> Vec<String> {
         ("VOCAB", a.vocab),
         ("OURO", ouro),
         ("BLOCK_TOKENS", u64::from(block_tokens)),
+        ("SKINNY_WARPS", super::ops::SKINNY_WARPS as u64),
     ]
     .map(|(name, value)| format!("-D{name}={value}"))
     .to_vec()

@@ -14,6 +14,9 @@ use crate::architecture::{Architecture, Family};
 /// Up to so many rows our own GEMM streams the weights faster than cuBLASLt, see `reports/h200`.
 pub(super) const SKINNY_ROWS_MAX: usize = 16;
 
+/// Warps of a skinny GEMM's block, which split K.
+pub(super) const SKINNY_WARPS: usize = 16;
+
 /// Dynamic shared memory that a block may take: Hopper's 227 KB less what kernels declare themselves.
 const SHARED_MAX: u32 = 226 << 10;
 
@@ -176,7 +179,7 @@ impl Ops {
             chained: Cell::new(false),
         };
         for (name, kernel) in &ops.kernels {
-            if name.starts_with("skinny") || name.starts_with("fused") || name.starts_with("tile") || *name == "prefill_attention" {
+            if ["skinny", "fused", "ring"].iter().any(|kind| name.starts_with(kind)) || name.starts_with("tile") || *name == "prefill_attention" {
                 device.allow_shared(*kernel, SHARED_MAX)?;
             }
         }
@@ -207,6 +210,14 @@ impl Ops {
 
     /// `y = x W^T` in bf16.
     pub(super) fn linear(&self, l: &Linear, (x, y): (Address, Address), rows: usize, phase: Phase) -> Result<(), CudaError> {
+        let ring = match l.kind {
+            Inputs::Attention => Some(["ring_attention_1", "ring_attention_8"]),
+            Inputs::Ffn => Some(["ring_ffn_1", "ring_ffn_8"]),
+            _ => None,
+        };
+        if let Some(names) = ring.filter(|_| self.fuses(rows, phase)) {
+            return self.ring(names, (l.weights, x, y), l, rows);
+        }
         if self.is_skinny(rows, phase) {
             let name = match l.kind {
                 Inputs::Hidden => ["skinny_hidden_8", "skinny_hidden_16"],
@@ -221,6 +232,9 @@ impl Ops {
 
     /// Logits in f32. Few rows even in prefill, and always the decode kernel in batch-invariant mode.
     pub(super) fn logits(&self, head: &Linear, (x, y): (Address, Address), rows: usize) -> Result<(), CudaError> {
+        if self.fuses(rows, Phase::Decode) {
+            return self.ring(["ring_logits_1", "ring_logits_8"], (head.weights, x, y), head, rows);
+        }
         if self.is_skinny(rows, Phase::Decode) {
             let names = ["skinny_logits_8", "skinny_logits_16"];
             return self.skinny(names, (head.weights, x, y), (head.outputs, head.outputs / 8, head.inputs), rows);
@@ -248,7 +262,20 @@ impl Ops {
         self.launch("silu", ((blocks, 1), 256, 0), arguments![wide, y, vectors])
     }
 
-    /// Whether GEMMs of so many decode rows take the norms in front of them along.
+    fn ring(
+        &self,
+        names: [&'static str; 2],
+        (weights, x, y): (Address, Address, Address),
+        l: &Linear,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        let blocks = (self.device.multiprocessors() as usize).min(l.outputs / 8);
+        let (outputs, count) = (l.outputs as i32, rows as i32);
+        let shape = ((blocks as u32, 1), 32 * SKINNY_WARPS as u32, ring_shared_bytes(l.inputs, rows) as u32);
+        self.launch(names[usize::from(rows > 1)], shape, arguments![weights, x, y, outputs, count])
+    }
+
+    /// Whether GEMMs of so many decode rows go through the ring and take the norms in front of them along.
     pub(super) fn fuses(&self, rows: usize, phase: Phase) -> bool {
         self.kernels.contains_key("fused_hidden_8") && !self.invariant && phase == Phase::Decode && rows <= 8
     }
@@ -274,9 +301,9 @@ impl Ops {
         fused: Fused,
     ) -> Result<(), CudaError> {
         let blocks = (self.device.multiprocessors() as usize).min(tiles);
-        let shared = skinny_shared_bytes(inputs, 8, tiles.div_ceil(blocks)) as u32;
+        let shared = ring_shared_bytes(inputs, fused.count as usize) as u32;
         let name = names[usize::from(fused.count > 1)];
-        self.launch(name, ((blocks as u32, 1), 512, shared), arguments![fused])
+        self.launch(name, ((blocks as u32, 1), 32 * SKINNY_WARPS as u32, shared), arguments![fused])
     }
 
     fn is_skinny(&self, rows: usize, phase: Phase) -> bool {
@@ -295,7 +322,7 @@ impl Ops {
         let shared = skinny_shared_bytes(inputs, at_once, tiles.div_ceil(blocks));
         let grid = (blocks as u32, rows.div_ceil(at_once) as u32);
         let (outputs, rows) = (outputs as i32, rows as i32);
-        self.launch(name, (grid, 512, shared as u32), arguments![weights, x, y, outputs, rows])
+        self.launch(name, (grid, 32 * SKINNY_WARPS as u32, shared as u32), arguments![weights, x, y, outputs, rows])
     }
 
     fn large(&self, l: &Linear, (x, y): (Address, Address), rows: usize, f32_out: bool) -> Result<(), CudaError> {
@@ -313,14 +340,11 @@ impl Ops {
         self.launch("norm_step", ((rows as u32, 1), self.norm_threads, 0), arguments![norm])
     }
 
-    /// `rows` bounds the batch. Each block takes the next item when it is done with one.
-    pub(super) fn decode_attention(&self, attention: DecodeAttention, rows: usize) -> Result<(), CudaError> {
-        // Large batches fill the GPU. Small ones leave room beside the GEMM in front, so that they start early.
-        let per_multiprocessor = match rows {
-            0..=2 => 2,
-            _ => 5,
-        };
-        let blocks = self.device.multiprocessors() * per_multiprocessor;
+    /// `items_max` bounds the batch's work. A block takes one piece, and more only where the grid is cut.
+    pub(super) fn decode_attention(&self, attention: DecodeAttention, items_max: usize) -> Result<(), CudaError> {
+        // Blocks without work cost little, but a long context's worst case would be a hundred thousand of them.
+        let cut = self.device.multiprocessors() * 64;
+        let blocks = (items_max as u32 * self.heads).min(cut);
         self.launch("decode_attention", ((blocks, 1), 128, 0), arguments![attention])
     }
 
@@ -400,16 +424,25 @@ impl Ops {
     }
 }
 
+/// Shared memory of `Ring<inputs, _, _>` for so many rows, by the rules of `ring.cuh`.
+fn ring_shared_bytes(inputs: usize, rows: usize) -> usize {
+    let stages = if rows == 1 { 5 } else { 4 };
+    let stride = inputs.next_multiple_of(64) + 32;
+    SKINNY_WARPS * stages * 1024 + 6 * SKINNY_WARPS * 64 * 4 + rows * stride * 2
+}
+
 /// Shared memory of `Skinny<rows, inputs, _>`, by the rules of `gemm_skinny.cu`.
 fn skinny_shared_bytes(inputs: usize, rows: usize, tiles: usize) -> usize {
-    let passes = inputs.div_ceil(5632);
-    let pass_chunks = inputs.div_ceil(32).div_ceil(passes);
-    let warp_chunks = pass_chunks.div_ceil(16);
+    let (chunks, fewest) = (inputs.div_ceil(32), inputs.div_ceil(5632));
+    let even = |passes: &usize| fewest > 1 && chunks % (passes * SKINNY_WARPS) == 0;
+    let passes = (fewest..2 * fewest).find(even).unwrap_or(fewest);
+    let pass_chunks = chunks.div_ceil(passes);
+    let warp_chunks = pass_chunks.div_ceil(SKINNY_WARPS);
     let width = pass_chunks.div_ceil(warp_chunks) * warp_chunks * 32;
     let stride = width + (96 - width % 64) % 64;
     let group = if rows == 8 { 16 } else { 4 };
     let carried = if passes > 1 { tiles * rows * 8 * 4 } else { 0 };
-    rows * stride * 2 + group * 16 * rows * 8 * 4 + carried
+    rows * stride * 2 + group * SKINNY_WARPS * rows * 8 * 4 + carried
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::model::{Layer, Model};
 use super::ops::{DecodeAttention, Fused, Norm, Ops, Phase, PrefillAttention, Sample};
 use super::options::Sampling;
 use super::store::{Pool, Store};
+use super::upload::SPLIT;
 use crate::architecture::Family;
 use crate::layout::Layout;
 use crate::models::initial_state::InitialState;
@@ -303,6 +304,7 @@ impl Run<'_> {
             depth,
             marks_depth,
         };
-        self.ops.decode_attention(attention, self.rows.count)
+        let splits_max = s.context_max.div_ceil(SPLIT as usize);
+        self.ops.decode_attention(attention, self.rows.count * splits_max)
     }
 }

@@ -1,4 +1,4 @@
-// Ouro's skinny GEMM with the norms in front of it. Reference: cpu/layer.rs (`run`), and `norm.cu`.
+// Ouro's GEMMs for few rows, two of them with the norms in front. Reference: cpu/layer.rs (`run`), and `norm.cu`.
 //
 // Ouro's branch sum and norm, computed by every block for itself instead of by a kernel in between: x + norm(branch), and
 // its norm into shared memory. Block 0 also stores the sum, in another buffer than the one that the others still read.
@@ -88,18 +88,31 @@ template <int ROWS_AT_ONCE, int STRIDE, int WIDTH> __device__ __forceinline__ vo
     for (int k = HIDDEN + lane * 8; real && k < WIDTH; k += PER_ROW * 8) *(uint4*)(to + row * STRIDE + k) = zero;
 }
 
-// One row leaves registers for two blocks a multiprocessor: the next kernel's blocks then fetch weights meanwhile.
-#define FUSED(name, EPILOGUE, ROWS_AT_ONCE)                                                                          \
-    extern "C" __global__ void __launch_bounds__(SKINNY_THREADS, ROWS_AT_ONCE == 1 ? 2 : 1) name##_##ROWS_AT_ONCE(const __grid_constant__ Fused a) { \
+#define FUSED(name, EPILOGUE, ROWS_AT_ONCE, STAGES)                                                                  \
+    extern "C" __global__ void __launch_bounds__(SKINNY_THREADS, 2) name##_##ROWS_AT_ONCE(const __grid_constant__ Fused a) { \
         launch_dependents();                                                                                          \
-        typedef Skinny<8, HIDDEN, EPILOGUE> Gemm;                                                                     \
-        Gemm gemm;                                                                                                    \
-        gemm.weights = a.weights;                                                                                     \
-        gemm.outputs = a.outputs;                                                                                     \
+        typedef Ring<HIDDEN, EPILOGUE, STAGES> Gemm;                                                                  \
+        const Gemm gemm{a.weights, a.outputs};                                                                        \
         gemm.run([&](int, bf16* to, int rows) { stage_norm<ROWS_AT_ONCE, Gemm::STRIDE, Gemm::WIDTH>(a, to, rows); }, a.y, a.count); \
     }
 
-FUSED(fused_hidden, STORE, 1)
-FUSED(fused_hidden, STORE, 8)
-FUSED(fused_gated, STORE_GATED, 1)
-FUSED(fused_gated, STORE_GATED, 8)
+FUSED(fused_hidden, STORE, 1, 5)
+FUSED(fused_hidden, STORE, 8, 4)
+FUSED(fused_gated, STORE_GATED, 1, 5)
+FUSED(fused_gated, STORE_GATED, 8, 4)
+
+#define RING(name, K, EPILOGUE, ROWS, STAGES)                                                                        \
+    extern "C" __global__ void __launch_bounds__(SKINNY_THREADS, 2)                                                   \
+    name##_##ROWS(const bf16* weights, const bf16* x, void* y, int outputs, int rows) {                               \
+        launch_dependents();                                                                                          \
+        typedef Ring<K, EPILOGUE, STAGES> Gemm;                                                                       \
+        const Gemm gemm{weights, outputs};                                                                            \
+        gemm.run([&](int, bf16* to, int staged) { Gemm::copy(x, to, staged); }, y, rows);                             \
+    }
+
+RING(ring_attention, ATTENTION, STORE, 1, 5)
+RING(ring_attention, ATTENTION, STORE, 8, 4)
+RING(ring_ffn, FFN, STORE, 1, 5)
+RING(ring_ffn, FFN, STORE, 8, 4)
+RING(ring_logits, HIDDEN, STORE_F32, 1, 5)
+RING(ring_logits, HIDDEN, STORE_F32, 8, 4)

@@ -1,52 +1,63 @@
 // y = x W^T for few rows: the weights are streamed once, at the memory's speed. Reference: cpu/linear.rs.
 //
-// 16 warps of a block split K; each streams its share of 8 weight rows at a time from memory to registers, where they are
+// The warps of a block split K; each streams its share of 8 weight rows at a time from memory to registers, where they are
 // the 8-column operand of mma.sync. The order of k inside a product is free, so that plain row-major weights serve as
 // 16-byte lanes. Partial sums are added in the order of the warps (and, where K is too long for the activations to fit in
 // shared memory, of the passes), whatever the number of rows: a row's bits do not depend on its batch.
 
-constexpr int SKINNY_THREADS = 512, SKINNY_WARPS = SKINNY_THREADS / 32, SKINNY_K_MAX = 5632;
+#ifndef SKINNY_WARPS
+#define SKINNY_WARPS 16
+#endif
+constexpr int SKINNY_THREADS = SKINNY_WARPS * 32, SKINNY_K_MAX = 5632;
 enum Epilogue { STORE, STORE_F32, STORE_GATED };
+
+// As few passes as the activations allow, and of those a number that gives every warp the same share if there is one.
+__host__ __device__ constexpr int passes(int chunks, int fewest) {
+    for (int p = fewest; p < 2 * fewest; p++)
+        if (fewest > 1 && chunks % (p * SKINNY_WARPS) == 0) return p;
+    return fewest;
+}
 
 template <int ROWS, int K, int EPILOGUE> struct Skinny {
     static_assert(K % 8 == 0, "rows of weights are read 16 bytes at a time");
     static constexpr int CHUNKS = (K + 31) / 32;                     // of 32 k
-    static constexpr int PASSES = (K + SKINNY_K_MAX - 1) / SKINNY_K_MAX;
+    static constexpr int PASSES = passes(CHUNKS, (K + SKINNY_K_MAX - 1) / SKINNY_K_MAX);
     static constexpr int PASS_CHUNKS = (CHUNKS + PASSES - 1) / PASSES;
     static constexpr int WARP_CHUNKS = (PASS_CHUNKS + SKINNY_WARPS - 1) / SKINNY_WARPS;
     static constexpr int WARPS_USED = (PASS_CHUNKS + WARP_CHUNKS - 1) / WARP_CHUNKS;
     static constexpr int WIDTH = WARPS_USED * WARP_CHUNKS * 32;       // of the activations in shared memory
     // Two rows of a quarter warp fall on different banks if a row ends in the middle of the 32 banks.
     static constexpr int STRIDE = WIDTH + (96 - WIDTH % 64) % 64;
-    // No warp and no lane is ever without a chunk.
-    static constexpr bool EXACT = WARPS_USED == SKINNY_WARPS && PASSES * WARPS_USED * WARP_CHUNKS * 32 == K;
+    // No used warp and no lane is ever without a chunk.
+    static constexpr bool EXACT = PASSES * WARPS_USED * WARP_CHUNKS * 32 == K;
     static constexpr int AHEAD = WARP_CHUNKS >= 7 ? 1 : 2;            // tiles in flight
     static constexpr int GROUP = ROWS == 8 ? 16 : 4;                  // tiles between two reductions: barriers cost bandwidth
     static constexpr int OUTPUTS = EPILOGUE == STORE_GATED ? 4 : 8;   // per tile
     // Where the ring leaves registers for it, the next kernel's blocks fit beside this one's and fetch weights meanwhile.
-    static constexpr int BLOCKS = ROWS == 8 && WARP_CHUNKS < 7 ? 2 : 1;
+    static constexpr int BLOCKS = ROWS == 8 && (SKINNY_WARPS == 8 || WARP_CHUNKS < 7) ? 2 : 1;
     static_assert(GROUP % AHEAD == 0, "a group starts with the ring's first slot");
     static_assert(PASSES == 1 || AHEAD == 1, "the ring's slots follow the tiles of a pass");
 
     const bf16* weights;
-    int outputs, tiles, steps;
+    int outputs, tiles;
 
-    // The first of this lane's numbers in step `step` (pass, then tile). A gated tile pairs 4 gate rows with 4 up rows.
-    __device__ __forceinline__ const bf16* at(int step) const {
-        int lane = threadIdx.x & 31, g = lane >> 2, pass = step / tiles, tile = blockIdx.x + step % tiles * gridDim.x;
+    // The first of this lane's numbers in tile number `t` of a pass. A gated tile pairs 4 gate rows with 4 up rows.
+    __device__ __forceinline__ const bf16* at(int pass, int t) const {
+        int lane = threadIdx.x & 31, g = lane >> 2, tile = blockIdx.x + t * gridDim.x;
         int row = EPILOGUE == STORE_GATED ? (g < 4 ? tile * 4 + g : outputs + tile * 4 + g - 4) : tile * 8 + g;
         return weights + (size_t)row * K + first_k(pass);
     }
     __device__ __forceinline__ static int first_k(int pass) {
         return (pass * PASS_CHUNKS + (int)(threadIdx.x >> 5) * WARP_CHUNKS) * 32 + (int)(threadIdx.x & 3) * 8;
     }
+    __device__ __forceinline__ static bool used() { return WARPS_USED == SKINNY_WARPS || threadIdx.x >> 5 < WARPS_USED; }
     __device__ __forceinline__ static bool has(int pass, int i) {
         return EXACT || ((int)(threadIdx.x >> 5) * WARP_CHUNKS + i < PASS_CHUNKS && first_k(pass) + i * 32 < K);
     }
-    __device__ __forceinline__ void load(uint4& to, const bf16* p, int step, int i) const {
+    __device__ __forceinline__ static void load(uint4& to, const bf16* p, bool exists, int pass, int i) {
         // Always assigned: a load without an else would keep the old value alive.
         to = make_uint4(0, 0, 0, 0);
-        if (step < steps && has(step / tiles, i)) to = load_weights(p + i * 32);
+        if (exists && has(pass, i)) to = load_weights(p + i * 32);
     }
 
     // `stage(pass, to, rows)` puts the activations of a pass into shared memory, as rows of `STRIDE`; it runs behind the wait.
@@ -58,16 +69,16 @@ template <int ROWS, int K, int EPILOGUE> struct Skinny {
         const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2;
         const int all_tiles = outputs / OUTPUTS;
         tiles = (all_tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
-        steps = tiles * PASSES;
         rows -= blockIdx.y * ROWS;
         if (rows > ROWS) rows = ROWS;
 
         uint4 ring[AHEAD * WARP_CHUNKS];
         #pragma unroll
         for (int s = 0; s < AHEAD; s++) {
-            const bf16* p = at(s < steps ? s : 0);
+            const bool exists = used() && s < tiles;
+            const bf16* p = at(0, exists ? s : 0);
             #pragma unroll
-            for (int i = 0; i < WARP_CHUNKS; i++) load(ring[s * WARP_CHUNKS + i], p, s, i);
+            for (int i = 0; i < WARP_CHUNKS; i++) load(ring[s * WARP_CHUNKS + i], p, exists, 0, i);
         }
         wait_for_previous();
 
@@ -87,15 +98,18 @@ template <int ROWS, int K, int EPILOGUE> struct Skinny {
                 for (int ahead = 0; ahead < AHEAD; ahead++) if (q0 + ahead < group) {
                     const int q = q0 + ahead;
                     float c[4] = {0, 0, 0, 0};
-                    const int step = pass * tiles + t0 + q, next = step + AHEAD;
-                    const bf16* p = at(next < steps ? next : 0);
+                    // Behind a pass's last tile comes the next pass's first.
+                    const bool wraps = t0 + q + AHEAD >= tiles;
+                    const int next_pass = wraps ? pass + 1 : pass, next = wraps ? t0 + q + AHEAD - tiles : t0 + q + AHEAD;
+                    const bool exists = used() && next_pass < PASSES;
+                    const bf16* p = at(exists ? next_pass : 0, exists ? next : 0);
                     #pragma unroll
                     for (int i = 0; i < WARP_CHUNKS; i++) {
                         const int slot = ahead * WARP_CHUNKS + i;
                         uint4 b = ring[slot], a = make_uint4(0, 0, 0, 0), d = make_uint4(0, 0, 0, 0);
-                        load(ring[slot], p, next, i);
-                        if (g < rows && warp < WARPS_USED) a = xa[i * 4];
-                        if (ROWS == 16 && g + 8 < rows && warp < WARPS_USED) d = xb[i * 4];
+                        load(ring[slot], p, exists, next_pass, i);
+                        if (g < rows && used()) a = xa[i * 4];
+                        if (ROWS == 16 && g + 8 < rows && used()) d = xb[i * 4];
                         mma(c, a.x, d.x, a.y, d.y, b.x, b.y);
                         mma(c, a.z, d.z, a.w, d.w, b.z, b.w);
                     }
