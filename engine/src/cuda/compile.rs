@@ -38,11 +38,11 @@ static SOURCES: [Source; 11] = [
     ),
     source!(
         "gemm_fused.cu",
-        "fused_hidden_1", "fused_hidden_8", "fused_gated_1", "fused_gated_8", "ring_attention_1", "ring_attention_8",
+        "fused_hidden_1", "fused_gated_1", "ring_hidden_8", "ring_gated_8", "ring_attention_1", "ring_attention_8",
         "ring_ffn_1", "ring_ffn_8", "ring_logits_1", "ring_logits_8",
     ),
     source!("gemm_tile.cu", "tile_bf16", "tile_f32"),
-    source!("attention_decode.cu", "decode_attention"),
+    source!("attention_decode.cu", "decode_attention", "decode_attention_wide"),
     source!("attention_prefill.cu", "prefill_store", "prefill_attention"),
     source!("sample.cu", "sample"),
     source!("transfer.cu", "move_blocks", "move_depths", "set_tokens"),

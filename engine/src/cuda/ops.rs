@@ -12,7 +12,7 @@ use super::model::{Inputs, Layer, Linear};
 use crate::architecture::{Architecture, Family};
 
 /// Up to so many rows our own GEMM streams the weights faster than cuBLASLt, see `reports/h200`.
-pub(super) const SKINNY_ROWS_MAX: usize = 16;
+pub(super) const SKINNY_ROWS_MAX: usize = 8;
 
 /// Warps of a skinny GEMM's block, which split K.
 pub(super) const SKINNY_WARPS: usize = 16;
@@ -213,10 +213,11 @@ impl Ops {
         let ring = match l.kind {
             Inputs::Attention => Some(["ring_attention_1", "ring_attention_8"]),
             Inputs::Ffn => Some(["ring_ffn_1", "ring_ffn_8"]),
-            _ => None,
+            Inputs::Hidden => Some(["ring_hidden_8"; 2]),
+            Inputs::Joined => None,
         };
-        if let Some(names) = ring.filter(|_| self.fuses(rows, phase)) {
-            return self.ring(names, (l.weights, x, y), l, rows);
+        if let Some(names) = ring.filter(|_| self.rings(rows, phase)) {
+            return self.ring(names, (l.weights, x, y), (l.outputs, l.outputs / 8, l.inputs), rows);
         }
         if self.is_skinny(rows, phase) {
             let name = match l.kind {
@@ -232,8 +233,8 @@ impl Ops {
 
     /// Logits in f32. Few rows even in prefill, and always the decode kernel in batch-invariant mode.
     pub(super) fn logits(&self, head: &Linear, (x, y): (Address, Address), rows: usize) -> Result<(), CudaError> {
-        if self.fuses(rows, Phase::Decode) {
-            return self.ring(["ring_logits_1", "ring_logits_8"], (head.weights, x, y), head, rows);
+        if self.rings(rows, Phase::Decode) {
+            return self.ring(["ring_logits_1", "ring_logits_8"], (head.weights, x, y), (head.outputs, head.outputs / 8, head.inputs), rows);
         }
         if self.is_skinny(rows, Phase::Decode) {
             let names = ["skinny_logits_8", "skinny_logits_16"];
@@ -252,6 +253,9 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let l = &layer.gate_up;
         let ffn = l.outputs / 2;
+        if self.rings(rows, phase) {
+            return self.ring(["ring_gated_8"; 2], (l.weights, x, y), (ffn, ffn / 4, l.inputs), rows);
+        }
         if self.is_skinny(rows, phase) {
             let names = ["skinny_gated_8", "skinny_gated_16"];
             return self.skinny(names, (l.weights, x, y), (ffn, ffn / 4, l.inputs), rows);
@@ -266,43 +270,48 @@ impl Ops {
         &self,
         names: [&'static str; 2],
         (weights, x, y): (Address, Address, Address),
-        l: &Linear,
+        (outputs, tiles, inputs): (usize, usize, usize),
         rows: usize,
     ) -> Result<(), CudaError> {
-        let blocks = (self.device.multiprocessors() as usize).min(l.outputs / 8);
-        let (outputs, count) = (l.outputs as i32, rows as i32);
-        let shape = ((blocks as u32, 1), 32 * SKINNY_WARPS as u32, ring_shared_bytes(l.inputs, rows) as u32);
+        let blocks = (self.device.multiprocessors() as usize).min(tiles);
+        let (outputs, count) = (outputs as i32, rows as i32);
+        let shape = ((blocks as u32, 1), 32 * SKINNY_WARPS as u32, ring_shared_bytes(inputs, rows) as u32);
         self.launch(names[usize::from(rows > 1)], shape, arguments![weights, x, y, outputs, count])
     }
 
-    /// Whether GEMMs of so many decode rows go through the ring and take the norms in front of them along.
+    /// Whether GEMMs of so many decode rows go through the ring.
+    fn rings(&self, rows: usize, phase: Phase) -> bool {
+        self.kernels.contains_key("ring_hidden_8") && !self.invariant && phase == Phase::Decode && rows <= SKINNY_ROWS_MAX
+    }
+
+    /// Whether they take the norms in front of them along. For more rows every block would read too much.
     pub(super) fn fuses(&self, rows: usize, phase: Phase) -> bool {
-        self.kernels.contains_key("fused_hidden_8") && !self.invariant && phase == Phase::Decode && rows <= 8
+        self.rings(rows, phase) && rows == 1
     }
 
     /// Queries, keys and values of a sum's norm.
     pub(super) fn fused_qkv(&self, layer: &Layer, fused: Fused) -> Result<(), CudaError> {
         let l = &layer.qkv;
         let fused = Fused { weights: l.weights, outputs: l.outputs as i32, ..fused };
-        self.fused(["fused_hidden_1", "fused_hidden_8"], (l.outputs / 8, l.inputs), fused)
+        self.fused("fused_hidden_1", (l.outputs / 8, l.inputs), fused)
     }
 
     /// The gated MLP's activations of a sum's norm.
     pub(super) fn fused_gated(&self, layer: &Layer, fused: Fused) -> Result<(), CudaError> {
         let l = &layer.gate_up;
         let fused = Fused { weights: l.weights, outputs: (l.outputs / 2) as i32, ..fused };
-        self.fused(["fused_gated_1", "fused_gated_8"], (l.outputs / 8, l.inputs), fused)
+        self.fused("fused_gated_1", (l.outputs / 8, l.inputs), fused)
     }
 
     fn fused(
         &self,
-        names: [&'static str; 2],
+        name: &'static str,
         (tiles, inputs): (usize, usize),
         fused: Fused,
     ) -> Result<(), CudaError> {
         let blocks = (self.device.multiprocessors() as usize).min(tiles);
-        let shared = ring_shared_bytes(inputs, fused.count as usize) as u32;
-        let name = names[usize::from(fused.count > 1)];
+        // The norms' weights lie behind the row.
+        let shared = (ring_shared_bytes(inputs, 1) + 2 * inputs * 2) as u32;
         self.launch(name, ((blocks as u32, 1), 32 * SKINNY_WARPS as u32, shared), arguments![fused])
     }
 
@@ -340,12 +349,19 @@ impl Ops {
         self.launch("norm_step", ((rows as u32, 1), self.norm_threads, 0), arguments![norm])
     }
 
-    /// `items_max` bounds the batch's work. A block takes one piece, and more only where the grid is cut.
-    pub(super) fn decode_attention(&self, attention: DecodeAttention, items_max: usize) -> Result<(), CudaError> {
+    /// `splits_max` bounds a row's work. A block takes one piece, and more only where the grid is cut.
+    pub(super) fn decode_attention(
+        &self,
+        attention: DecodeAttention,
+        (rows, splits_max): (usize, usize),
+    ) -> Result<(), CudaError> {
         // Blocks without work cost little, but a long context's worst case would be a hundred thousand of them.
         let cut = self.device.multiprocessors() * 64;
-        let blocks = (items_max as u32 * self.heads).min(cut);
-        self.launch("decode_attention", ((blocks, 1), 128, 0), arguments![attention])
+        let blocks = ((rows * splits_max) as u32 * self.heads).min(cut);
+        match rows <= 2 && !self.invariant {
+            true => self.launch("decode_attention_wide", ((blocks, 1), 256, 0), arguments![attention]),
+            false => self.launch("decode_attention", ((blocks, 1), 128, 0), arguments![attention]),
+        }
     }
 
     pub(super) fn prefill_attention(&self, a: PrefillAttention, tokens: usize, tiles: usize) -> Result<(), CudaError> {
@@ -428,7 +444,7 @@ impl Ops {
 fn ring_shared_bytes(inputs: usize, rows: usize) -> usize {
     let stages = if rows == 1 { 5 } else { 4 };
     let stride = inputs.next_multiple_of(64) + 32;
-    SKINNY_WARPS * stages * 1024 + 6 * SKINNY_WARPS * 64 * 4 + rows * stride * 2
+    SKINNY_WARPS * stages * 1024 + 4 * SKINNY_WARPS * 64 * 4 + rows * stride * 2
 }
 
 /// Shared memory of `Skinny<rows, inputs, _>`, by the rules of `gemm_skinny.cu`.

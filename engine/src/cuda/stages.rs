@@ -305,6 +305,6 @@ impl Run<'_> {
             marks_depth,
         };
         let splits_max = s.context_max.div_ceil(SPLIT as usize);
-        self.ops.decode_attention(attention, self.rows.count * splits_max)
+        self.ops.decode_attention(attention, (self.rows.count, splits_max))
     }
 }

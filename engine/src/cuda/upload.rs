@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn contexts_are_split_and_chunks_tiled() {
         let rows = [(5, 0, 2), (9, 128, 1)].into_iter();
-        assert_eq!(items(rows), [[0, 0, 0, 1, 5, 0, 2, 0], [1, 0, 1, 2, 9, 128, 1, 0], [1, 1, 1, 2, 9, 128, 1, 0]]);
+        let expected = [[0, 0, 0, 1, 5, 0, 2, 0], [1, 0, 1, 2, 9, 128, 1, 0], [1, 1, 1, 2, 9, 128, 1, 0]];
+        assert_eq!(items(rows), expected);
         assert_eq!(tiles([(7, 10, 65), (3, 0, 2)].into_iter()), [[64, 1, 7, 74], [0, 64, 7, 10], [65, 2, 3, 0]]);
     }
 }

@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// `full`, or shares: 2:0.25,3:0.55,4:0.2.
     #[arg(long, default_value = "full")]
     depths: String,
+    /// S: free slots that a prefill waits for; an eighth of W by default.
+    #[arg(long)]
+    min_free_slots: Option<u32>,
     #[arg(long)]
     batch_invariant: bool,
     /// Fails unless every run gives the same tokens as the first.
@@ -72,6 +75,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
             overlap: parse_overlap(overlap)?,
             layout: parse_layout(&args.layout)?,
             max_num_seqs: resident,
+            min_free_slots: args.min_free_slots,
             context: args.prompt + args.output,
             ..Settings::of(&architecture)
         };
@@ -106,7 +110,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         }
         records.push(json!({
             "model": args.model, "concurrency": resident, "requests": args.requests, "prompt": args.prompt,
-            "output": args.output, "mode": mode, "overlap": overlap, "k": args.k, "layout": args.layout,
+            "output": args.output, "mode": mode, "min_free_slots": args.min_free_slots, "overlap": overlap, "k": args.k, "layout": args.layout,
             "depth_policy": args.depths, "mean_depth": mix.mean(), "batch_invariant": args.batch_invariant,
             "tokens_per_s": figures.tokens_per_s, "window_tokens_per_s": figures.window_tokens_per_s,
             "ttft_ms": figures.ttft_ms, "tpot_ms": figures.tpot_ms, "decode_tpot_ms": figures.decode_tpot_ms,

@@ -28,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) layout: Layout,
     pub(crate) max_num_seqs: u32,
     pub(crate) max_num_batched_tokens: u32,
+    /// S; an eighth of W by default.
+    pub(crate) min_free_slots: Option<u32>,
     /// Prompt and output of the longest request.
     pub(crate) context: u32,
     pub(crate) r_max: Depth,
@@ -43,6 +45,7 @@ impl Settings {
             layout: Layout::LastExited,
             max_num_seqs: 64,
             max_num_batched_tokens: 8192,
+            min_free_slots: None,
             context: 640,
             r_max: architecture.r_max,
             r_min: architecture.r_min,
@@ -68,7 +71,7 @@ impl Settings {
             finish: Finish::Length,
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,
-            min_free_slots: (self.max_num_seqs / 8).max(1),
+            min_free_slots: self.min_free_slots.unwrap_or((self.max_num_seqs / 8).max(1)),
             max_context_tokens: self.context.max(1024),
             r_max: self.r_max,
             r_min: self.r_min,

@@ -7,7 +7,7 @@
 // `last_exited` needs no copies: a loop at depth d reads token j from plane min(d, exit of j).
 
 static_assert(HEAD_DIM <= 128, "one thread a pair, and 16 lanes a token");
-constexpr int SPLIT = 128, DECODE_THREADS = 128, DECODE_WARPS = 4;
+constexpr int SPLIT = 128;
 
 // With what it needs of its row, so that nothing hangs on a second load.
 struct __align__(16) Item { int row, split, first, splits, slot, position, depth, unused; };
@@ -60,12 +60,13 @@ __device__ __forceinline__ void turned(const bf16* from, const bf16* bias, float
     turn(x, y, factor);
 }
 
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 5) decode_attention(const __grid_constant__ DecodeArgs a) {
+// Few rows take 8 warps a block, so that a split's keys and values are all on their way before the wait.
+template <int WARPS> __device__ __forceinline__ void attend(const DecodeArgs& a) {
     __shared__ int addresses[SPLIT];
     __shared__ float query[HEAD_DIM];
     __shared__ __align__(16) bf16 new_key[HEAD_DIM], new_value[HEAD_DIM];
-    __shared__ float sums[DECODE_WARPS * 2][HEAD_DIM];
-    __shared__ float2 stats[DECODE_WARPS * 2];
+    __shared__ float sums[WARPS * 2][HEAD_DIM];
+    __shared__ float2 stats[WARPS * 2];
     __shared__ int shared_next;
     __shared__ bool is_last;
     launch_dependents();
@@ -80,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 5) decode_attention
         const int head = w % HEADS;
         const int length = item.position + 1, t0 = item.split * SPLIT, t1 = min(length, t0 + SPLIT);
         const int depth = a.depth ? a.depth : item.depth;
-        if (t0 + tid < t1) addresses[tid] = address(a, item.slot, depth, t0 + tid, t0 + tid == length - 1);
+        if (tid < SPLIT && t0 + tid < t1) addresses[tid] = address(a, item.slot, depth, t0 + tid, t0 + tid == length - 1);
         __syncthreads();
 
         // Keys and values of earlier tokens were stored by earlier batches, so the first ones are fetched before the wait.
@@ -124,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 5) decode_attention
                 to[j] = new_key[j] = narrow(y);
             }
             to += (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM;
-            for (int d = tid; d < HEAD_DIM; d += DECODE_THREADS) to[d] = new_value[d] = qkv[2 * ATTENTION + d];
+            if (tid < HEAD_DIM) to[tid] = new_value[tid] = qkv[2 * ATTENTION + tid];
             if (tid == 0 && head == 0 && a.marks_depth) a.depths[(size_t)item.slot * a.context_max + item.position] = depth;
         }
         __syncthreads();
@@ -135,14 +136,18 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 5) decode_attention
         float m = -INFINITY, l = 0, o[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         #pragma unroll 1
         for (int g = t0 + warp * 16; g < t1;) {
+            // The new token is in one warp's last group.
+            if (length - 1 < g + 16 && active) {
+                #pragma unroll
+                for (int j = 0; j < 8; j++) if (g + j * 2 + half == length - 1) {
+                    k[j] = *(const uint4*)(new_key + c * 8);
+                    v[j] = *(const uint4*)(new_value + c * 8);
+                }
+            }
             float s[8], largest = m;
             #pragma unroll
             for (int j = 0; j < 8; j++) {
                 int t = g + j * 2 + half;
-                if (t == length - 1 && active) {
-                    k[j] = *(const uint4*)(new_key + c * 8);
-                    v[j] = *(const uint4*)(new_value + c * 8);
-                }
                 float f[8], dot = 0;
                 unpack8(k[j], f);
                 #pragma unroll
@@ -166,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 5) decode_attention
                 for (int i = 0; i < 8; i++) o[i] += p * f[i];
             }
             m = largest;
-            g += DECODE_WARPS * 16;
+            g += WARPS * 16;
             if (g < t1) fetch(g);
         }
 
@@ -178,9 +183,9 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 5) decode_attention
         __syncthreads();
         float largest = -INFINITY, total = 0, value = 0;
         #pragma unroll
-        for (int i = 0; i < DECODE_WARPS * 2; i++) largest = fmaxf(largest, stats[i].x);
+        for (int i = 0; i < WARPS * 2; i++) largest = fmaxf(largest, stats[i].x);
         #pragma unroll
-        for (int i = 0; i < DECODE_WARPS * 2; i++) {
+        for (int i = 0; i < WARPS * 2; i++) {
             float e = stats[i].x == -INFINITY ? 0.f : __expf(stats[i].x - largest);
             total += e * stats[i].y;
             if (tid < HEAD_DIM) value += e * sums[i][tid];
@@ -219,3 +224,6 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 5) decode_attention
     }
     if (!waited) wait_for_previous();
 }
+
+extern "C" __global__ void __launch_bounds__(128, 5) decode_attention(const __grid_constant__ DecodeArgs a) { attend<4>(a); }
+extern "C" __global__ void __launch_bounds__(256, 2) decode_attention_wide(const __grid_constant__ DecodeArgs a) { attend<8>(a); }

@@ -37,7 +37,17 @@ __device__ __forceinline__ float vector_squares(uint4 x) {
     return sum;
 }
 
-template <int ROWS_AT_ONCE, int STRIDE, int WIDTH> __device__ __forceinline__ void stage_norm(const Fused& a, bf16* to, int rows) {
+// The norms' weights, which do not change, are fetched before the wait: two lists of HIDDEN behind the activations.
+__device__ __forceinline__ void fetch_norms(const Fused& a, bf16* to) {
+    for (int i = threadIdx.x * 8; i < HIDDEN; i += SKINNY_THREADS * 8) {
+        if (a.branch) *(uint4*)(to + i) = load_weights(a.branch_norm + i);
+        *(uint4*)(to + HIDDEN + i) = load_weights(a.next_norm + i);
+    }
+    __syncthreads();
+}
+
+template <int ROWS_AT_ONCE, int STRIDE, int WIDTH>
+__device__ __forceinline__ void stage_norm(const Fused& a, const bf16* norms, bf16* to, int rows) {
     constexpr int PER_ROW = SKINNY_THREADS / ROWS_AT_ONCE, VECTORS = (HIDDEN / 8 + PER_ROW - 1) / PER_ROW;
     __shared__ float scratch[SKINNY_WARPS];
     const int row = threadIdx.x / PER_ROW, lane = threadIdx.x % PER_ROW;
@@ -61,7 +71,7 @@ template <int ROWS_AT_ONCE, int STRIDE, int WIDTH> __device__ __forceinline__ vo
         #pragma unroll
         for (int j = 0; j < VECTORS; j++) if (has(j)) {
             float u[8];
-            unpack8(load_activations(a.branch_norm + at(j)), w);
+            unpack8(*(const uint4*)(norms + at(j)), w);
             unpack8(x[j], v);
             unpack8(z[j], u);
             #pragma unroll
@@ -78,7 +88,7 @@ template <int ROWS_AT_ONCE, int STRIDE, int WIDTH> __device__ __forceinline__ vo
     float scale = 1.f / sqrtf(row_sum<PER_ROW / 32>(squares, scratch) / HIDDEN + 1e-6f);
     #pragma unroll
     for (int j = 0; j < VECTORS; j++) if (has(j)) {
-        unpack8(load_activations(a.next_norm + at(j)), w);
+        unpack8(*(const uint4*)(norms + HIDDEN + at(j)), w);
         unpack8(x[j], v);
         #pragma unroll
         for (int i = 0; i < 8; i++) v[i] = rounded(v[i] * scale) * w[i];
@@ -93,13 +103,16 @@ template <int ROWS_AT_ONCE, int STRIDE, int WIDTH> __device__ __forceinline__ vo
         launch_dependents();                                                                                          \
         typedef Ring<HIDDEN, EPILOGUE, STAGES> Gemm;                                                                  \
         const Gemm gemm{a.weights, a.outputs};                                                                        \
-        gemm.run([&](int, bf16* to, int rows) { stage_norm<ROWS_AT_ONCE, Gemm::STRIDE, Gemm::WIDTH>(a, to, rows); }, a.y, a.count); \
+        extern __shared__ __align__(128) char shared[];                                                               \
+        bf16* norms = (bf16*)shared + Gemm::ACTIVATIONS_AT + ROWS_AT_ONCE * Gemm::STRIDE;                             \
+        auto stage = [&](int, bf16* to, int rows) {                                                                   \
+            stage_norm<ROWS_AT_ONCE, Gemm::STRIDE, Gemm::WIDTH>(a, norms, to, rows);                                  \
+        };                                                                                                            \
+        gemm.run([&] { fetch_norms(a, norms); }, stage, a.y, a.count);                                                \
     }
 
 FUSED(fused_hidden, STORE, 1, 5)
-FUSED(fused_hidden, STORE, 8, 4)
 FUSED(fused_gated, STORE_GATED, 1, 5)
-FUSED(fused_gated, STORE_GATED, 8, 4)
 
 #define RING(name, K, EPILOGUE, ROWS, STAGES)                                                                        \
     extern "C" __global__ void __launch_bounds__(SKINNY_THREADS, 2)                                                   \
@@ -107,9 +120,11 @@ FUSED(fused_gated, STORE_GATED, 8, 4)
         launch_dependents();                                                                                          \
         typedef Ring<K, EPILOGUE, STAGES> Gemm;                                                                       \
         const Gemm gemm{weights, outputs};                                                                            \
-        gemm.run([&](int, bf16* to, int staged) { Gemm::copy(x, to, staged); }, y, rows);                             \
+        gemm.run([] {}, [&](int, bf16* to, int staged) { Gemm::copy(x, to, staged); }, y, rows);                             \
     }
 
+RING(ring_hidden, HIDDEN, STORE, 8, 4)
+RING(ring_gated, HIDDEN, STORE_GATED, 8, 4)
 RING(ring_attention, ATTENTION, STORE, 1, 5)
 RING(ring_attention, ATTENTION, STORE, 8, 4)
 RING(ring_ffn, FFN, STORE, 1, 5)

@@ -5,18 +5,23 @@
 // kernel's blocks start beside this one's. No warp waits for another before the sums of a group of tiles are added.
 
 template <int K, int EPILOGUE, int STAGES> struct Ring {
-    static constexpr int CHUNKS = (K + 63) / 64, GROUP = 6, OUTPUTS = EPILOGUE == STORE_GATED ? 4 : 8;
+    static constexpr int CHUNKS = (K + 63) / 64, GROUP = 4, OUTPUTS = EPILOGUE == STORE_GATED ? 4 : 8;
     static constexpr int WIDTH = CHUNKS * 64, STRIDE = WIDTH + 32, STAGE = 8 * 64;
 
     const bf16* weights;
     int outputs;
 
-    template <class Stage> __device__ __forceinline__ void run(Stage stage, void* y, int rows) const {
+    // Numbers of shared memory in front of the activations: rings and partial sums.
+    static constexpr int ACTIVATIONS_AT = SKINNY_WARPS * (STAGES * STAGE + GROUP * 64 * 2);
+
+    // `prepare` runs before the wait, `stage` behind it.
+    template <class Prepare, class Stage>
+    __device__ __forceinline__ void run(Prepare prepare, Stage stage, void* y, int rows) const {
         extern __shared__ __align__(128) char shared[];
         const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2;
         bf16* ring = (bf16*)shared + warp * STAGES * STAGE;
         float* partial = (float*)((bf16*)shared + SKINNY_WARPS * STAGES * STAGE);
-        bf16* sx = (bf16*)(partial + GROUP * SKINNY_WARPS * 64);
+        bf16* sx = (bf16*)shared + ACTIVATIONS_AT;
         const int first = warp * CHUNKS / SKINNY_WARPS, mine = (warp + 1) * CHUNKS / SKINNY_WARPS - first;
         const int tiles = (outputs / OUTPUTS - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x, total = tiles * mine;
 
@@ -42,6 +47,7 @@ template <int K, int EPILOGUE, int STAGES> struct Ring {
         };
         #pragma unroll
         for (int s = 0; s < STAGES - 1; s++) issue();
+        prepare();
         wait_for_previous();
         stage(0, sx, rows);
         __syncthreads();
