@@ -9,7 +9,12 @@ use cudarc::nvrtc::sys;
 use super::error::CudaError;
 use crate::architecture::{Architecture, Family};
 
-const COMMON: &str = concat!(include_str!("kernels/common.cuh"), include_str!("kernels/rope.cuh"), include_str!("kernels/skinny.cuh"), include_str!("kernels/ring.cuh"));
+const COMMON: &str = concat!(
+    include_str!("kernels/common.cuh"),
+    include_str!("kernels/rope.cuh"),
+    include_str!("kernels/skinny.cuh"),
+    include_str!("kernels/ring.cuh")
+);
 
 /// A kernel file: its name, its text, and the kernels in it that are used.
 pub(super) struct Source {
@@ -32,14 +37,31 @@ static SOURCES: [Source; 11] = [
     source!("norm.cu", "norm_step", "silu"),
     source!(
         "gemm_skinny.cu",
-        "skinny_hidden_8", "skinny_hidden_16", "skinny_attention_8", "skinny_attention_16", "skinny_ffn_8",
-        "skinny_ffn_16", "skinny_joined_8", "skinny_joined_16", "skinny_gated_8", "skinny_gated_16", "skinny_logits_8",
+        "skinny_hidden_8",
+        "skinny_hidden_16",
+        "skinny_attention_8",
+        "skinny_attention_16",
+        "skinny_ffn_8",
+        "skinny_ffn_16",
+        "skinny_joined_8",
+        "skinny_joined_16",
+        "skinny_gated_8",
+        "skinny_gated_16",
+        "skinny_logits_8",
         "skinny_logits_16",
     ),
     source!(
         "gemm_fused.cu",
-        "fused_hidden_1", "fused_gated_1", "ring_hidden_8", "ring_gated_8", "ring_attention_1", "ring_attention_8",
-        "ring_ffn_1", "ring_ffn_8", "ring_logits_1", "ring_logits_8",
+        "fused_hidden_1",
+        "fused_hidden_8",
+        "fused_gated_1",
+        "fused_gated_8",
+        "ring_attention_1",
+        "ring_attention_8",
+        "ring_ffn_1",
+        "ring_ffn_8",
+        "ring_logits_1",
+        "ring_logits_8",
     ),
     source!("gemm_tile.cu", "tile_bf16", "tile_f32"),
     source!("attention_decode.cu", "decode_attention", "decode_attention_wide"),
@@ -175,7 +197,12 @@ pub fn check_kernels(architecture: &Architecture, block_tokens: u32, arch: &str)
     sources(architecture.family)
         .map(|source| {
             let bytes = compile(source, architecture, block_tokens, arch)?.len();
-            Ok(format!("{} for {}, {arch}: {} kernels, {bytes} bytes", source.file, architecture.name, source.kernels.len()))
+            Ok(format!(
+                "{} for {}, {arch}: {} kernels, {bytes} bytes",
+                source.file,
+                architecture.name,
+                source.kernels.len()
+            ))
         })
         .collect()
 }

@@ -77,7 +77,10 @@ impl Device {
             check("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal as i32))?;
             check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
             check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
-            check("cuStreamCreate", sys::cuStreamCreate(&mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
+            check(
+                "cuStreamCreate",
+                sys::cuStreamCreate(&mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32),
+            )?;
             check("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device))?;
         }
         let attribute = |attribute| {
@@ -142,7 +145,9 @@ impl Device {
                 let mut function = std::ptr::null_mut();
                 let name = CString::new(*name).expect("kernel names hold no zero");
                 // SAFETY: the module was loaded above, the name ends in zero.
-                check("cuModuleGetFunction", unsafe { sys::cuModuleGetFunction(&mut function, module, name.as_ptr()) })?;
+                check("cuModuleGetFunction", unsafe {
+                    sys::cuModuleGetFunction(&mut function, module, name.as_ptr())
+                })?;
                 Ok(Kernel { function })
             })
             .collect()
@@ -175,9 +180,8 @@ impl Device {
             numAttrs: u32::from(shape.early),
         };
         // SAFETY: the driver copies the arguments before it returns; each points to a value of the kernel's type.
-        let result = unsafe {
-            sys::cuLaunchKernelEx(&config, kernel.function, arguments.as_mut_ptr(), std::ptr::null_mut())
-        };
+        let result =
+            unsafe { sys::cuLaunchKernelEx(&config, kernel.function, arguments.as_mut_ptr(), std::ptr::null_mut()) };
         check("cuLaunchKernelEx", result)
     }
 

@@ -126,11 +126,8 @@ impl CudaExecutor {
 
     /// Describes a decode batch in pinned memory and queues its stage.
     fn queue_decode(&mut self, batch: &Batch, appended: &[[i32; 4]], upload: &mut Pinned) -> Result<(), CudaError> {
-        let rows: Vec<[i32; 4]> = batch
-            .rows
-            .iter()
-            .map(|row| [row.slot.0 as i32, row.position as i32, i32::from(row.depth.0), -1])
-            .collect();
+        let rows: Vec<[i32; 4]> =
+            batch.rows.iter().map(|row| [row.slot.0 as i32, row.position as i32, i32::from(row.depth.0), -1]).collect();
         let keys: Vec<[i32; 2]> = batch.rows.iter().map(|row| [row.request.0 as i32, row.token as i32]).collect();
         let items = items(batch.rows.iter().map(|row| (row.slot.0, row.position, row.depth.0)));
         let mut out = Upload::new(upload);

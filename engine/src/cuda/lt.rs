@@ -104,10 +104,7 @@ impl Lt {
     }
 
     /// The library's first choice among algorithms that add in a fixed order.
-    fn choose(
-        &self,
-        d: &Descriptors,
-    ) -> Result<sys::cublasLtMatmulAlgo_t, cudarc::cublaslt::result::CublasError> {
+    fn choose(&self, d: &Descriptors) -> Result<sys::cublasLtMatmulAlgo_t, cudarc::cublaslt::result::CublasError> {
         use sys::cublasLtMatmulPreferenceAttributes_t as P;
         let mut preference = std::ptr::null_mut();
         // Partial sums of a split K go through the workspace and are added in order, never in place.
@@ -135,7 +132,16 @@ impl Lt {
                 .result(),
             );
             let asked = sys::cublasLtMatmulAlgoGetHeuristic(
-                self.handle, d.product, d.weights, d.x, d.y, d.y, preference, 1, &mut result, &mut found,
+                self.handle,
+                d.product,
+                d.weights,
+                d.x,
+                d.y,
+                d.y,
+                preference,
+                1,
+                &mut result,
+                &mut found,
             )
             .result();
             sys::cublasLtMatmulPreferenceDestroy(preference).result()?;

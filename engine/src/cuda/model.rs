@@ -155,11 +155,7 @@ impl Model {
     }
 }
 
-fn block(
-    a: &Architecture,
-    norms: [Address; 4],
-    [qkv, qk_bias, out, gate_up, down]: [Address; 5],
-) -> Layer {
+fn block(a: &Architecture, norms: [Address; 4], [qkv, qk_bias, out, gate_up, down]: [Address; 5]) -> Layer {
     let (hidden, ffn, attention) = (a.hidden as usize, a.ffn as usize, (a.heads * a.head_dim) as usize);
     let linear = |weights, outputs, inputs, kind| Linear { weights, outputs, inputs, kind };
     Layer {

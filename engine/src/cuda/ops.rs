@@ -157,7 +157,9 @@ impl Ops {
                 "hidden, ffn, head_dim and vocab must be multiples of 8: rows are read 16 bytes at a time"
             }
             a if a.head_dim > 128 => "head_dim must be at most 128",
-            a if a.family == Family::Ouro && a.prelude_layers + a.coda_layers > 0 => "Ouro has no layers outside the loop",
+            a if a.family == Family::Ouro && a.prelude_layers + a.coda_layers > 0 => {
+                "Ouro has no layers outside the loop"
+            }
             _ => "",
         };
         if !reason.is_empty() {
@@ -179,7 +181,10 @@ impl Ops {
             chained: Cell::new(false),
         };
         for (name, kernel) in &ops.kernels {
-            if ["skinny", "fused", "ring"].iter().any(|kind| name.starts_with(kind)) || name.starts_with("tile") || *name == "prefill_attention" {
+            if ["skinny", "fused", "ring"].iter().any(|kind| name.starts_with(kind))
+                || name.starts_with("tile")
+                || *name == "prefill_attention"
+            {
                 device.allow_shared(*kernel, SHARED_MAX)?;
             }
         }
@@ -209,14 +214,19 @@ impl Ops {
     }
 
     /// `y = x W^T` in bf16.
-    pub(super) fn linear(&self, l: &Linear, (x, y): (Address, Address), rows: usize, phase: Phase) -> Result<(), CudaError> {
+    pub(super) fn linear(
+        &self,
+        l: &Linear,
+        (x, y): (Address, Address),
+        rows: usize,
+        phase: Phase,
+    ) -> Result<(), CudaError> {
         let ring = match l.kind {
             Inputs::Attention => Some(["ring_attention_1", "ring_attention_8"]),
             Inputs::Ffn => Some(["ring_ffn_1", "ring_ffn_8"]),
-            Inputs::Hidden => Some(["ring_hidden_8"; 2]),
-            Inputs::Joined => None,
+            Inputs::Hidden | Inputs::Joined => None,
         };
-        if let Some(names) = ring.filter(|_| self.rings(rows, phase)) {
+        if let Some(names) = ring.filter(|_| self.fuses(rows, phase)) {
             return self.ring(names, (l.weights, x, y), (l.outputs, l.outputs / 8, l.inputs), rows);
         }
         if self.is_skinny(rows, phase) {
@@ -233,8 +243,13 @@ impl Ops {
 
     /// Logits in f32. Few rows even in prefill, and always the decode kernel in batch-invariant mode.
     pub(super) fn logits(&self, head: &Linear, (x, y): (Address, Address), rows: usize) -> Result<(), CudaError> {
-        if self.rings(rows, Phase::Decode) {
-            return self.ring(["ring_logits_1", "ring_logits_8"], (head.weights, x, y), (head.outputs, head.outputs / 8, head.inputs), rows);
+        if self.fuses(rows, Phase::Decode) {
+            return self.ring(
+                ["ring_logits_1", "ring_logits_8"],
+                (head.weights, x, y),
+                (head.outputs, head.outputs / 8, head.inputs),
+                rows,
+            );
         }
         if self.is_skinny(rows, Phase::Decode) {
             let names = ["skinny_logits_8", "skinny_logits_16"];
@@ -253,9 +268,6 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let l = &layer.gate_up;
         let ffn = l.outputs / 2;
-        if self.rings(rows, phase) {
-            return self.ring(["ring_gated_8"; 2], (l.weights, x, y), (ffn, ffn / 4, l.inputs), rows);
-        }
         if self.is_skinny(rows, phase) {
             let names = ["skinny_gated_8", "skinny_gated_16"];
             return self.skinny(names, (l.weights, x, y), (ffn, ffn / 4, l.inputs), rows);
@@ -279,39 +291,32 @@ impl Ops {
         self.launch(names[usize::from(rows > 1)], shape, arguments![weights, x, y, outputs, count])
     }
 
-    /// Whether GEMMs of so many decode rows go through the ring.
-    fn rings(&self, rows: usize, phase: Phase) -> bool {
-        self.kernels.contains_key("ring_hidden_8") && !self.invariant && phase == Phase::Decode && rows <= SKINNY_ROWS_MAX
-    }
-
-    /// Whether they take the norms in front of them along. For more rows every block would read too much.
+    /// Whether GEMMs of so many decode rows go through the ring and take the norms in front of them along.
     pub(super) fn fuses(&self, rows: usize, phase: Phase) -> bool {
-        self.rings(rows, phase) && rows == 1
+        let compiled = self.kernels.contains_key("fused_hidden_8");
+        compiled && !self.invariant && phase == Phase::Decode && rows <= SKINNY_ROWS_MAX
     }
 
     /// Queries, keys and values of a sum's norm.
     pub(super) fn fused_qkv(&self, layer: &Layer, fused: Fused) -> Result<(), CudaError> {
         let l = &layer.qkv;
         let fused = Fused { weights: l.weights, outputs: l.outputs as i32, ..fused };
-        self.fused("fused_hidden_1", (l.outputs / 8, l.inputs), fused)
+        self.fused(["fused_hidden_1", "fused_hidden_8"], (l.outputs / 8, l.inputs), fused)
     }
 
     /// The gated MLP's activations of a sum's norm.
     pub(super) fn fused_gated(&self, layer: &Layer, fused: Fused) -> Result<(), CudaError> {
         let l = &layer.gate_up;
         let fused = Fused { weights: l.weights, outputs: (l.outputs / 2) as i32, ..fused };
-        self.fused("fused_gated_1", (l.outputs / 8, l.inputs), fused)
+        self.fused(["fused_gated_1", "fused_gated_8"], (l.outputs / 8, l.inputs), fused)
     }
 
-    fn fused(
-        &self,
-        name: &'static str,
-        (tiles, inputs): (usize, usize),
-        fused: Fused,
-    ) -> Result<(), CudaError> {
+    fn fused(&self, names: [&'static str; 2], (tiles, inputs): (usize, usize), fused: Fused) -> Result<(), CudaError> {
         let blocks = (self.device.multiprocessors() as usize).min(tiles);
-        // The norms' weights lie behind the row.
-        let shared = (ring_shared_bytes(inputs, 1) + 2 * inputs * 2) as u32;
+        // The norms' weights lie behind the rows that the kernel has room for.
+        let rows = if fused.count == 1 { 1 } else { 8 };
+        let shared = (ring_shared_bytes(inputs, rows) + 2 * inputs * 2) as u32;
+        let name = names[usize::from(rows > 1)];
         self.launch(name, ((blocks as u32, 1), 32 * SKINNY_WARPS as u32, shared), arguments![fused])
     }
 
@@ -358,7 +363,7 @@ impl Ops {
         // Blocks without work cost little, but a long context's worst case would be a hundred thousand of them.
         let cut = self.device.multiprocessors() * 64;
         let blocks = ((rows * splits_max) as u32 * self.heads).min(cut);
-        match rows <= 2 && !self.invariant {
+        match rows <= 4 && !self.invariant {
             true => self.launch("decode_attention_wide", ((blocks, 1), 256, 0), arguments![attention]),
             false => self.launch("decode_attention", ((blocks, 1), 128, 0), arguments![attention]),
         }

@@ -33,9 +33,10 @@ impl CudaExecutor {
         for row in &batch.rows {
             let transcript = self.transcripts.get(row.request);
             let slot = row.slot.0 as i32;
-            tokens.extend((row.position..row.context()).map(|position| {
-                [slot, position as i32, i32::from(r_max.0), transcript.token_at(position) as i32]
-            }));
+            tokens.extend(
+                (row.position..row.context())
+                    .map(|position| [slot, position as i32, i32::from(r_max.0), transcript.token_at(position) as i32]),
+            );
             if row.ends_prompt {
                 picks.push(tokens.len() as i32 - 1);
                 speakers.push([slot, row.context() as i32 - 1, i32::from(r_max.0), -1]);

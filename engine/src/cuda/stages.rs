@@ -15,9 +15,13 @@ use crate::units::Depth;
 /// Which layers run, and where their KV lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Region {
-    Boundary { first: usize },
+    Boundary {
+        first: usize,
+    },
     /// All rows at one depth, or each at its own (0).
-    Core { depth: u8 },
+    Core {
+        depth: u8,
+    },
 }
 
 /// What follows a part's last layer.
@@ -197,19 +201,14 @@ impl Run<'_> {
     }
 
     /// LM head and the choice of a token for `count` rows of `x`.
-    pub(super) fn speak(
-        &self,
-        [header, rows, keys, x]: [Address; 4],
-        count: usize,
-    ) -> Result<(), CudaError> {
+    pub(super) fn speak(&self, [header, rows, keys, x]: [Address; 4], count: usize) -> Result<(), CudaError> {
         let s = self.store;
         let logits = s.logits.address();
         self.ops.logits(&self.model.head, (x, logits), count)?;
         let Sampling { temperature, top_k, top_p, seed } = self.sampling;
         let (last_tokens, chosen) = (s.last_tokens.address(), s.results.address());
-        let sample = Sample {
-            header, rows, keys, logits, last_tokens, chosen, temperature, top_p, top_k: top_k as i32, seed,
-        };
+        let sample =
+            Sample { header, rows, keys, logits, last_tokens, chosen, temperature, top_p, top_k: top_k as i32, seed };
         self.ops.sample(sample, count)
     }
 

@@ -146,4 +146,3 @@ impl Store {
         self.upload.bytes()
     }
 }
-

@@ -96,7 +96,8 @@ impl CudaExecutor {
     }
 
     fn queue_moves(&self, row: &Row, jobs: &Move, parked: &Parked, restores: bool) -> Result<(), CudaError> {
-        let pools = [(&self.store.core, jobs.core, &parked.core), (&self.store.boundary, jobs.boundary, &parked.boundary)];
+        let pools =
+            [(&self.store.core, jobs.core, &parked.core), (&self.store.boundary, jobs.boundary, &parked.boundary)];
         for (pool, (at, count), saved) in pools {
             if count > 0 {
                 let addresses: [Address; 3] = [pool.buffer.address(), saved.address(), self.store.upload.at(at)];

@@ -11,7 +11,6 @@ pub(super) const SPLIT: u32 = 128;
 /// Queries of a prefill attention block; `QUERIES` in `attention_prefill.cu`.
 pub(super) const QUERIES: u32 = 64;
 
-
 /// Offsets of a decode batch's parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {

@@ -79,7 +79,8 @@ fn the_fast_mode_agrees_with_the_cpu() {
                 play(&mut executor, &group, case).unwrap_or_else(|failure| panic!("{failure}"));
                 let expected = cpu(&architecture, &weights, &group, case);
                 let comparison = compare(&expected, executor.transcripts(), tolerance(model));
-                let comparison = comparison.unwrap_or_else(|mismatch| panic!("{}, {}: {mismatch}", group.name, case.name));
+                let comparison =
+                    comparison.unwrap_or_else(|mismatch| panic!("{}, {}: {mismatch}", group.name, case.name));
                 largest = largest.max(comparison.max_error);
             }
         }
@@ -112,7 +113,11 @@ fn rounding_is_all_that_differs() {
                 on_gpu += error(gpu.transcripts());
             }
         }
-        println!("{model}: mean largest error against f32: {:.2e} on the CPU, {:.2e} on the GPU", on_cpu / 24.0, on_gpu / 24.0);
+        println!(
+            "{model}: mean largest error against f32: {:.2e} on the CPU, {:.2e} on the GPU",
+            on_cpu / 24.0,
+            on_gpu / 24.0
+        );
         assert!(on_gpu < 1.3 * on_cpu, "{model}: {on_gpu} against {on_cpu}");
     }
 }

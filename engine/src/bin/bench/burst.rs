@@ -65,7 +65,14 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let resident = args.resident.unwrap_or(args.requests);
     println!(
         "{}, {} requests of {} + {} tokens, W = {resident}, {}, depths {} (mean {:.2}), invariant: {}",
-        args.model, args.requests, args.prompt, args.output, args.layout, args.depths, mix.mean(), args.batch_invariant
+        args.model,
+        args.requests,
+        args.prompt,
+        args.output,
+        args.layout,
+        args.depths,
+        mix.mean(),
+        args.batch_invariant
     );
     let mut first: Option<Vec<Vec<u32>>> = None;
     let mut records = Vec::new();
@@ -81,7 +88,8 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         };
         let (config, mut scheduler) = settings.ready(&device, &architecture, Exits::Replay(Arc::new(mix.clone())))?;
         let options = CudaOptions { batch_invariant: args.batch_invariant, ..CudaOptions::default() };
-        let mut executor = CudaExecutor::new(&device, &architecture, WeightSource::Random { seed: 5 }, config, options)?;
+        let mut executor =
+            CudaExecutor::new(&device, &architecture, WeightSource::Random { seed: 5 }, config, options)?;
         // A first request of the same shape, so that nothing is compiled, chosen or pinned while we measure.
         event_loop::run(
             &mut engine::scheduler::Scheduler::new(config_of(&scheduler))?,
@@ -185,7 +193,11 @@ impl Figures {
 
 impl std::fmt::Display for Figures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "throughput {:.1} tokens/s, in the steady window {:?}", self.tokens_per_s, self.window_tokens_per_s)?;
+        writeln!(
+            f,
+            "throughput {:.1} tokens/s, in the steady window {:?}",
+            self.tokens_per_s, self.window_tokens_per_s
+        )?;
         writeln!(
             f,
             "TTFT {:.1} ms, TPOT {:.3} ms end to end, {:.3} ms behind the last prefill",

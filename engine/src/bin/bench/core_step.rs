@@ -7,7 +7,7 @@ use clap::Parser;
 use engine::architecture::Architecture;
 use engine::batch::{AppendedBlock, Batch, Plane, Row, Slot, Stage};
 use engine::cuda::{CudaExecutor, CudaOptions, Device, WeightSource};
-use engine::executor::{ExitSource, Executor};
+use engine::executor::{Executor, ExitSource};
 use engine::layout::Layout;
 use engine::live::{Exits, LiveConfig, Prompts};
 use engine::models::initial_state::InitialState;
@@ -68,7 +68,10 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let layout = parse_layout(&args.layout)?;
     let device = Device::open(0)?;
     println!("{} on {}, {}, {layout}, invariant: {}", args.model, device.name(), args.stage, args.batch_invariant);
-    println!("{:>6} {:>8} {:>12} {:>12} {:>10} {:>8}", "batch", "context", "ms/step", "busy ms", "floor ms", "of floor");
+    println!(
+        "{:>6} {:>8} {:>12} {:>12} {:>10} {:>8}",
+        "batch", "context", "ms/step", "busy ms", "floor ms", "of floor"
+    );
     let mut records = Vec::new();
     let batch_max = args.batch.iter().copied().max().unwrap_or(1);
     let context_max = args.context.iter().copied().max().unwrap_or(1);
@@ -147,11 +150,8 @@ impl Bench {
             initial_state: InitialState::Noise { seed: 2 },
             keep_logits: false,
         };
-        let options = CudaOptions {
-            batch_invariant: args.batch_invariant,
-            graphs: !args.no_graphs,
-            ..CudaOptions::default()
-        };
+        let options =
+            CudaOptions { batch_invariant: args.batch_invariant, graphs: !args.no_graphs, ..CudaOptions::default() };
         let executor = CudaExecutor::new(device, architecture, WeightSource::Random { seed: 5 }, config, options)?;
         executor.fill_kv_with_noise(3)?;
         Ok(Self { executor, clock: WallClock::start(), stage, r_max, planes, has_boundary, next_id: 0 })

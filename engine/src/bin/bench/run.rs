@@ -64,7 +64,8 @@ impl Settings {
         let planes = u32::from(self.layout.planes(self.r_max));
         let wanted = self.context.div_ceil(BLOCK_TOKENS) * planes * self.max_num_seqs;
         let weights = 2 * (architecture.core_params() + 2 * architecture.boundary_params());
-        let fits = KvBudget::Fraction(0.85).blocks(device, architecture, (self.layout, self.r_max, BLOCK_TOKENS), weights)?;
+        let fits =
+            KvBudget::Fraction(0.85).blocks(device, architecture, (self.layout, self.r_max, BLOCK_TOKENS), weights)?;
         let scheduler = SchedulerConfig {
             mode: self.mode,
             overlap: self.overlap,
@@ -142,7 +143,8 @@ impl ExitSource for Mix {
 
 /// Requests that all arrive at time zero.
 pub(crate) fn arrivals(count: u32, prompt_tokens: u32, output_tokens: u32) -> Vec<Arrival> {
-    let request = |id| Request { id: RequestId(id), arrival: Nanos::ZERO, prompt_tokens, max_output_tokens: output_tokens };
+    let request =
+        |id| Request { id: RequestId(id), arrival: Nanos::ZERO, prompt_tokens, max_output_tokens: output_tokens };
     (0..count).map(|id| Arrival { request: request(id), output_tokens }).collect()
 }
 

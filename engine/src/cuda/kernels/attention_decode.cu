@@ -225,5 +225,5 @@ template <int WARPS> __device__ __forceinline__ void attend(const DecodeArgs& a)
     if (!waited) wait_for_previous();
 }
 
-extern "C" __global__ void __launch_bounds__(128, 5) decode_attention(const __grid_constant__ DecodeArgs a) { attend<4>(a); }
+extern "C" __global__ void __launch_bounds__(128, 4) decode_attention(const __grid_constant__ DecodeArgs a) { attend<4>(a); }
 extern "C" __global__ void __launch_bounds__(256, 2) decode_attention_wide(const __grid_constant__ DecodeArgs a) { attend<8>(a); }

@@ -112,7 +112,9 @@ __device__ __forceinline__ void stage_norm(const Fused& a, const bf16* norms, bf
     }
 
 FUSED(fused_hidden, STORE, 1, 5)
+FUSED(fused_hidden, STORE, 8, 4)
 FUSED(fused_gated, STORE_GATED, 1, 5)
+FUSED(fused_gated, STORE_GATED, 8, 4)
 
 #define RING(name, K, EPILOGUE, ROWS, STAGES)                                                                        \
     extern "C" __global__ void __launch_bounds__(SKINNY_THREADS, 2)                                                   \
@@ -123,8 +125,6 @@ FUSED(fused_gated, STORE_GATED, 1, 5)
         gemm.run([] {}, [&](int, bf16* to, int staged) { Gemm::copy(x, to, staged); }, y, rows);                             \
     }
 
-RING(ring_hidden, HIDDEN, STORE, 8, 4)
-RING(ring_gated, HIDDEN, STORE_GATED, 8, 4)
 RING(ring_attention, ATTENTION, STORE, 1, 5)
 RING(ring_attention, ATTENTION, STORE, 8, 4)
 RING(ring_ffn, FFN, STORE, 1, 5)
