@@ -7,7 +7,7 @@ use engine::metrics::{RunMetrics, Slo};
 use engine::scheduler::Mode;
 use reports::Capacity;
 use traces::numbers::RatePerS;
-use traces::{ArrivalsConfig, TracesError, Workload};
+use traces::{ArrivalsConfig, TracesError};
 
 use crate::plan::{Plan, Planned};
 use crate::run::{self, Discard};

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use miette::{LabeledSpan, MietteDiagnostic, NamedSource, Report, miette};
+use reports::WriteOptions;
 use sim::load::{LoadError, Loaded};
 use sim::output::{FileSink, Files};
 use sim::plan::{Plan, PlanError};
@@ -77,8 +78,8 @@ fn simulate(plan: &Plan, name: &str, dir: &std::path::Path) -> reports::Result<S
     files.finish()?;
     let yaml = serde_yaml::to_string(&plan.scenario).expect("a scenario is YAML");
     let report = compare::report(plan, name, yaml, schedulers);
-    let written = reports::write(&report, dir, &reports::WriteOptions { plots: settings.plots })?;
-    let _ = written;
+    let options = WriteOptions { plots: settings.plots, png: settings.plots, html: settings.plots };
+    reports::write(&report, dir, options)?;
     Ok(format!("{}\nwritten to {}", reports::summary_text(&report), dir.display()))
 }
 

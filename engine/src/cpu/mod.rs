@@ -1,7 +1,7 @@
 //! The CPU executor: looped models for real, over the scheduler's block tables. Also the reference for the CUDA kernels.
 //!
 //! Invariant: a row's bits depend on its own sequence alone, never on what shares its batch, its place in it, or the
-//! number of threads. GEMMs run in shapes whose summation order does not depend on the number of rows ([`linear`]);
+//! number of threads. GEMMs run in shapes whose summation order does not depend on the number of rows (`linear.rs`);
 //! everything else is computed row by row in a fixed order.
 //!
 //! Invariant: arithmetic is f32; what is stored (weights, KV, and every activation between two operations) is rounded

@@ -30,9 +30,10 @@ impl<E: Element> CpuExecutor<E> {
         let x = Matrix::from_rows(x.width(), last.into_iter().map(|token| x.row(token)));
         let speaking: Vec<Row> = rows.iter().filter(|row| row.ends_prompt).copied().collect();
         let mut spoken = self.speak(&x, &speaking, |row| row.depth)?.into_iter();
-        Ok(rows
-            .iter()
-            .map(|row| if row.ends_prompt { spoken.next().unwrap_or_default() } else { RowOutcome::default() })
-            .collect())
+        if spoken.len() == 0 {
+            return Ok(Vec::new());
+        }
+        let told = |row: &Row| if row.ends_prompt { spoken.next().unwrap_or_default() } else { RowOutcome::default() };
+        Ok(rows.iter().map(told).collect())
     }
 }

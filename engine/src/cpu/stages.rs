@@ -149,7 +149,8 @@ impl<E: Element> CpuExecutor<E> {
         }
     }
 
-    /// Chooses every row's output token: the largest logit, of equal ones the lowest id.
+    /// Chooses every row's output token: the largest logit, of equal ones the lowest id. Says which ended a sequence,
+    /// unless length alone does.
     pub(super) fn speak(
         &mut self,
         x: &Matrix,
@@ -157,19 +158,23 @@ impl<E: Element> CpuExecutor<E> {
         depth: impl Fn(&Row) -> Depth,
     ) -> Result<Vec<RowOutcome>, CpuError> {
         let logits = self.model.logits(x);
-        let speak = |(i, row): (usize, &Row)| {
+        let mut told = Vec::new();
+        for (i, row) in rows.iter().enumerate() {
             let logits = logits.row(i);
             let token = argmax(logits).ok_or(CpuError::NotFinite { request: row.request, token: row.token })?;
-            let ends = self.config.scheduler.finish == Finish::Eos
-                && match self.config.eos {
-                    Some(eos) => token == eos,
-                    None => self.transcripts.is_last(row.request, row.token),
-                };
+            let ends = match (self.config.scheduler.finish, self.config.eos) {
+                (Finish::Length, _) => false,
+                (Finish::Eos, _) if self.transcripts.has_ended(row.request) => false,
+                (Finish::Eos, Some(eos)) => token == eos,
+                (Finish::Eos, None) => self.transcripts.is_last(row.request, row.token),
+            };
             let logits = self.config.keep_logits.then(|| logits.to_vec());
             self.transcripts.push(row.request, row.token, OutputToken { token, depth: depth(row), logits }, ends);
-            Ok(RowOutcome { leaves_after: None, finished: ends })
-        };
-        rows.iter().enumerate().map(speak).collect()
+            if self.config.scheduler.finish == Finish::Eos {
+                told.push(RowOutcome { leaves_after: None, finished: ends });
+            }
+        }
+        Ok(told)
     }
 
     /// Fills the planes that a token skipped, after which it counts as having left at full depth.

@@ -86,7 +86,12 @@ impl Transcripts {
 
     /// True if output token number `index` is the last by the arrival's true length.
     pub fn is_last(&self, request: RequestId, index: u32) -> bool {
-        index + 1 >= self.by_request[&request].output_tokens
+        index + 1 == self.by_request[&request].output_tokens
+    }
+
+    /// True if the sequence's last token was made; what still runs for it runs late.
+    pub fn has_ended(&self, request: RequestId) -> bool {
+        self.by_request[&request].ended
     }
 
     /// One request's transcript. Panics if the request never arrived.

@@ -105,7 +105,7 @@ fn copying_skipped_planes_and_more_threads_change_no_bit() {
             conformance::play(&mut executor, group, case).unwrap();
             executor.transcripts().clone()
         };
-        let options = CpuOptions { threads: 3, copy_skipped_planes: true };
+        let options = CpuOptions { threads: 2, copy_skipped_planes: true };
         let report = conformance::run(&architecture, |config| make(config, options), plain, 0.0);
         report.unwrap_or_else(|failure| panic!("{failure}"));
     }

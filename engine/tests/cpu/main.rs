@@ -4,5 +4,7 @@
 
 mod conformance;
 mod dense_reference;
+mod eos;
 mod exactness;
+mod gates;
 mod serve;

@@ -1,11 +1,11 @@
 //! Serving a small workload with the real scheduler on the CPU.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use engine::architecture::Architecture;
 use engine::batch::Batch;
-use engine::cpu::{CpuExecutor, CpuOptions, bf16};
+use engine::cpu::{CpuError, CpuExecutor, CpuOptions, Element, bf16};
 use engine::event_loop::{self, Observer, Step};
 use engine::executor::{ExitSource, VirtualClock};
 use engine::layout::Layout;
@@ -22,6 +22,9 @@ pub(crate) const MODELS: [&str; 2] = ["tiny-ouro", "tiny-huginn"];
 /// Prompt and output tokens of each request.
 pub(crate) const WORKLOAD: [(u32, u32); 12] =
     [(7, 5), (23, 3), (1, 7), (12, 1), (30, 6), (4, 8), (16, 4), (9, 2), (2, 6), (18, 7), (5, 3), (11, 5)];
+
+/// Under `finish: eos`, how much longer than its true output a request's limit is.
+pub(crate) const EOS_MARGIN: u32 = 3;
 
 /// One way of serving the workload; fields are overwritten with struct update.
 #[derive(Clone)]
@@ -46,13 +49,20 @@ pub(crate) struct Run {
 pub(crate) struct Served {
     pub(crate) transcripts: Transcripts,
     pub(crate) batches: Vec<Batch>,
-    pub(crate) late_rows: u64,
     pub(crate) preemptions: u64,
     pub(crate) label: &'static str,
 }
 
 pub(crate) fn model(name: &str) -> Architecture {
     Architecture::builtin(name).unwrap()
+}
+
+/// The models' weights, made once.
+fn weights(name: &str) -> Weights {
+    static WEIGHTS: LazyLock<Vec<Weights>> =
+        LazyLock::new(|| MODELS.iter().map(|name| Weights::random(&model(name), 5)).collect());
+    let index = MODELS.iter().position(|known| *known == name).unwrap();
+    WEIGHTS[index].clone()
 }
 
 impl Run {
@@ -72,13 +82,39 @@ impl Run {
             finish: Finish::Length,
             eos: None,
             workload: WORKLOAD.to_vec(),
-            weights: Weights::random(&self::model(model), 5),
+            weights: weights(model),
         }
     }
 
     pub(crate) fn serve(&self) -> Served {
+        self.serve_in::<bf16>()
+    }
+
+    /// With weights, KV and activations stored as `E`.
+    pub(crate) fn serve_in<E: Element>(&self) -> Served {
+        self.try_serve::<E>().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(crate) fn try_serve<E: Element>(&self) -> Result<Served, CpuError> {
+        let live = self.live();
+        let mut scheduler = Scheduler::new(live.scheduler).unwrap();
+        let options = CpuOptions { threads: 1, ..CpuOptions::default() };
+        let mut executor = CpuExecutor::<E>::new(&model(self.model), &self.weights, live, options)?;
+        let mut log = Log(Vec::new());
+        let mut arrivals = self.arrivals().into_iter();
+        event_loop::run(&mut scheduler, &mut executor, &mut VirtualClock::default(), &mut arrivals, &mut log)?;
+        Ok(Served {
+            transcripts: executor.transcripts().clone(),
+            batches: log.0,
+            preemptions: scheduler.preemptions(),
+            label: executor.exit_label(),
+        })
+    }
+
+    /// What the executor is told.
+    pub(crate) fn live(&self) -> LiveConfig {
         let architecture = model(self.model);
-        let config = SchedulerConfig {
+        let scheduler = SchedulerConfig {
             mode: self.mode,
             overlap: self.overlap,
             finish: self.finish,
@@ -97,37 +133,28 @@ impl Run {
                 boundary_layers: architecture.prelude_layers > 0,
             },
         };
-        let live = LiveConfig {
-            scheduler: config,
+        LiveConfig {
+            scheduler,
             exits: self.exits.clone(),
             prompts: Prompts::Random { seed: 4 },
             eos: self.eos,
-            initial_state: InitialState::Noise { seed: 6 },
+            initial_state: self.initial_state(),
             keep_logits: false,
-        };
-        let options = CpuOptions { threads: 1, ..CpuOptions::default() };
-        let mut executor = CpuExecutor::<bf16>::new(&architecture, &self.weights, live, options).unwrap();
-        let mut scheduler = Scheduler::new(config).unwrap();
-        let mut log = Log(Vec::new());
-        let arrivals = (0..).zip(&self.workload).map(|(id, &(prompt_tokens, output_tokens))| Arrival {
-            request: Request {
-                id: RequestId(id),
-                arrival: Nanos::ZERO,
-                prompt_tokens,
-                max_output_tokens: output_tokens + if self.finish == Finish::Eos { 3 } else { 0 },
-            },
-            output_tokens,
-        });
-        let arrivals: Vec<Arrival> = arrivals.collect();
-        let clock = &mut VirtualClock::default();
-        event_loop::run(&mut scheduler, &mut executor, clock, &mut arrivals.into_iter(), &mut log).unwrap();
-        Served {
-            transcripts: executor.transcripts().clone(),
-            batches: log.0,
-            late_rows: scheduler.late_rows(),
-            preemptions: scheduler.preemptions(),
-            label: executor.exit_label(),
         }
+    }
+
+    pub(crate) fn initial_state(&self) -> InitialState {
+        InitialState::Noise { seed: 6 }
+    }
+
+    fn arrivals(&self) -> Vec<Arrival> {
+        let margin = if self.finish == Finish::Eos { EOS_MARGIN } else { 0 };
+        let arrival = |(id, &(prompt_tokens, output_tokens)): (u32, &(u32, u32))| {
+            let max_output_tokens = output_tokens + margin;
+            let request = Request { id: RequestId(id), arrival: Nanos::ZERO, prompt_tokens, max_output_tokens };
+            Arrival { request, output_tokens }
+        };
+        (0..).zip(&self.workload).map(arrival).collect()
     }
 }
 

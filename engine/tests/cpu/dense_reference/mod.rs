@@ -3,11 +3,15 @@
 //! It shares nothing with the executors but the tensors and the shapes. Rounding to bf16 is optional, at the places at
 //! which the released models round.
 
+mod ops;
+
 use std::collections::BTreeMap;
 
 use engine::architecture::{Architecture, Family};
 use engine::layout::Layout;
 use engine::models::weights::Weights;
+
+use self::ops::{dot, matvec, sigmoid};
 
 pub(crate) type Vector = Vec<f64>;
 
@@ -89,13 +93,6 @@ impl DenseModel {
             out.push(logits, depth);
         }
         out
-    }
-
-    /// The released gate's hazard after a loop.
-    pub(crate) fn hazard(&self, gate: &str, state: &[f64]) -> f64 {
-        let weight = self.tensor(&format!("{gate}.weight"));
-        let bias = self.tensor(&format!("{gate}.bias"))[0];
-        sigmoid(weight.iter().zip(state).map(|(w, x)| w * x).sum::<f64>() + bias)
     }
 
     /// Runs tokens of which the last one's logits matter; returns them and the depth at which the tokens left.
@@ -253,26 +250,6 @@ impl DenseModel {
         }
     }
 
-    fn rotate(&self, position: usize, head: &mut [f64]) {
-        let dim = head.len();
-        let before = head.to_vec();
-        for i in 0..dim / 2 {
-            let ouro = self.architecture.family == Family::Ouro;
-            let base: f64 = if ouro { 1_000_000.0 } else { 50_000.0 };
-            let angle = position as f64 / base.powf(2.0 * i as f64 / dim as f64);
-            if ouro {
-                let (cos, sin) = (self.round(angle.cos()), self.round(angle.sin()));
-                let (a, b) = (before[i], before[i + dim / 2]);
-                head[i] = self.round(self.round(a * cos) - self.round(b * sin));
-                head[i + dim / 2] = self.round(self.round(b * cos) + self.round(a * sin));
-            } else {
-                let (a, b) = (before[2 * i], before[2 * i + 1]);
-                head[2 * i] = self.round(a * angle.cos() - b * angle.sin());
-                head[2 * i + 1] = self.round(a * angle.sin() + b * angle.cos());
-            }
-        }
-    }
-
     fn mlp(&self, name: &str, x: &[f64]) -> Vector {
         let (gate, up, down) = match self.architecture.family {
             Family::Ouro => {
@@ -287,35 +264,6 @@ impl DenseModel {
         };
         let gated: Vector = gate.iter().zip(&up).map(|(g, u)| self.round(self.round(g * sigmoid(*g)) * u)).collect();
         self.linear(&format!("{name}.{down}.weight"), &gated)
-    }
-
-    fn norm(&self, x: &[f64], weight: &str) -> Vector {
-        let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
-        let scale = (mean + 1e-6).sqrt();
-        x.iter().zip(self.tensor(weight)).map(|(x, w)| self.round(self.round(x / scale) * w)).collect()
-    }
-
-    fn linear(&self, weight: &str, x: &[f64]) -> Vector {
-        matvec(self.tensor(weight), x).into_iter().map(|y| self.round(y)).collect()
-    }
-
-    fn add(&self, a: &[f64], b: &[f64]) -> Vector {
-        a.iter().zip(b).map(|(a, b)| self.round(a + b)).collect()
-    }
-
-    fn tensor(&self, name: &str) -> &[f64] {
-        self.tensors.get(name).unwrap_or_else(|| panic!("no tensor {name}"))
-    }
-
-    /// To eight significant bits, ties to even, if the model is in bf16.
-    fn round(&self, x: f64) -> f64 {
-        if !self.bf16 {
-            return x;
-        }
-        // Of an f64's 52 fraction bits, 45 go.
-        let (kept, half) = (!0 << 45, (1 << 44) - 1);
-        let bits = x.to_bits();
-        f64::from_bits((bits + half + (bits >> 45 & 1)) & kept)
     }
 }
 
@@ -342,16 +290,4 @@ fn visible(layout: Layout, depth: usize, exit: usize) -> usize {
         (1, Layout::FirstThenShared) => 1,
         (_, Layout::Shared | Layout::FirstThenShared) => exit,
     }
-}
-
-fn matvec(weight: &[f64], x: &[f64]) -> Vector {
-    weight.chunks_exact(x.len()).map(|row| dot(row, x)).collect()
-}
-
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
 }

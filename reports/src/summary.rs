@@ -1,0 +1,193 @@
+//! `summary.json`: every number of a report, for scripts. Missing and non-finite numbers are `null`.
+
+use engine::batch::Stage;
+use engine::metrics::{Goodput, LatencySummary, RequestCounts, SteadyWindow};
+use engine::scheduler::Mode;
+use serde::{Serialize, Serializer};
+
+use crate::headline::headline;
+use crate::report::{Capacity, Floor, Report, SchedulerReport};
+
+/// The report as JSON, keys in a fixed order.
+///
+/// # Errors
+/// None that is known; serde's signature has one.
+pub fn summary_json(report: &Report) -> serde_json::Result<String> {
+    let summary = Summary {
+        scenario: &report.title,
+        online: report.online,
+        facts: &report.facts,
+        headline: headline(report),
+        notes: &report.notes,
+        schedulers: report.schedulers.iter().map(Run::new).collect(),
+    };
+    Ok(serde_json::to_string_pretty(&summary)? + "\n")
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    scenario: &'a str,
+    online: bool,
+    #[serde(serialize_with = "as_map")]
+    facts: &'a [(String, String)],
+    headline: Vec<String>,
+    notes: &'a [String],
+    schedulers: Vec<Run<'a>>,
+}
+
+#[derive(Serialize)]
+struct Run<'a> {
+    name: &'a str,
+    mode: &'static str,
+    min_coda_batch: Option<u32>,
+    baseline: bool,
+    throughput_tokens_per_s: f64,
+    speedup: Option<f64>,
+    s_dec: Option<f64>,
+    s_e2e: Option<f64>,
+    realised_share: Option<f64>,
+    steady: Option<SteadyWindow>,
+    steady_speedup: Option<f64>,
+    floor: Option<Floor>,
+    capacity: Option<&'a Capacity>,
+    goodput: Option<Goodput>,
+    saturated: Option<bool>,
+    queue_growth_per_s: Option<f64>,
+    requests: RequestCounts,
+    prompt_tokens: u64,
+    output_tokens: u64,
+    makespan_s: f64,
+    arrival_window_s: f64,
+    ttft_s: Percentiles,
+    tpot_s: Percentiles,
+    itl_s: Percentiles,
+    e2e_s: Percentiles,
+    normalized_s: Percentiles,
+    send_delay_s: Percentiles,
+    mean_core_batch: Option<f64>,
+    mean_coda_batch: Option<f64>,
+    mean_prelude_batch: Option<f64>,
+    gpu_busy_share: f64,
+    prefill_share: f64,
+    kv: Kv,
+    mean_exit_depth: Option<f64>,
+    exit_depths: Vec<ExitDepth>,
+    stages: Vec<StageJson>,
+}
+
+#[derive(Serialize)]
+struct Percentiles {
+    count: u64,
+    mean: Option<f64>,
+    p50: Option<f64>,
+    p90: Option<f64>,
+    p95: Option<f64>,
+    p99: Option<f64>,
+    max: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Kv {
+    peak_blocks: u32,
+    total_blocks: u64,
+    peak_share: f64,
+}
+
+#[derive(Serialize)]
+struct ExitDepth {
+    depth: usize,
+    tokens: u64,
+    share: f64,
+}
+
+#[derive(Serialize)]
+struct StageJson {
+    stage: &'static str,
+    steps: u64,
+    rows: u64,
+    busy_s: f64,
+    mean_batch: f64,
+}
+
+impl<'a> Run<'a> {
+    fn new(run: &'a SchedulerReport) -> Self {
+        let (metrics, bounds) = (&run.metrics, run.bounds);
+        let stage = |&(stage, totals): &(Stage, engine::metrics::StageTotals)| StageJson {
+            stage: stage.name(),
+            steps: totals.steps,
+            rows: totals.rows,
+            busy_s: totals.busy_s,
+            mean_batch: metrics.mean_batch(stage),
+        };
+        Self {
+            name: &run.name,
+            mode: run.mode.name(),
+            min_coda_batch: match run.mode {
+                Mode::Refill { min_coda_batch } => Some(min_coda_batch),
+                Mode::NoRefill | Mode::ContinuousBatching => None,
+            },
+            baseline: bounds.is_some_and(|bounds| bounds.baseline),
+            throughput_tokens_per_s: metrics.throughput_tokens_per_s,
+            speedup: bounds.map(|bounds| bounds.speedup),
+            s_dec: bounds.map(|bounds| bounds.s_dec),
+            s_e2e: bounds.map(|bounds| bounds.s_e2e),
+            realised_share: bounds.map(|bounds| bounds.realised_share),
+            steady: metrics.steady,
+            steady_speedup: bounds.and_then(|bounds| bounds.steady_speedup),
+            floor: run.floor,
+            capacity: run.capacity.as_ref(),
+            goodput: metrics.goodput,
+            saturated: metrics.saturated(),
+            queue_growth_per_s: metrics.queue_growth_per_s(),
+            requests: metrics.requests,
+            prompt_tokens: metrics.prompt_tokens,
+            output_tokens: metrics.output_tokens,
+            makespan_s: metrics.makespan_s,
+            arrival_window_s: metrics.arrival_window_s,
+            ttft_s: metrics.ttft.into(),
+            tpot_s: metrics.tpot.into(),
+            itl_s: metrics.itl.into(),
+            e2e_s: metrics.e2e.into(),
+            normalized_s: metrics.normalized.into(),
+            send_delay_s: metrics.send_delay.into(),
+            mean_core_batch: run.mean_core_batch(),
+            mean_coda_batch: run.mean_batch(Stage::Coda),
+            mean_prelude_batch: run.mean_batch(Stage::Prelude),
+            gpu_busy_share: metrics.gpu_busy_share,
+            prefill_share: metrics.prefill_share,
+            kv: Kv {
+                peak_blocks: metrics.kv_peak_blocks,
+                total_blocks: run.kv_total_blocks,
+                peak_share: run.kv_peak_share(),
+            },
+            mean_exit_depth: (metrics.mean_exit_depth > 0.0).then_some(metrics.mean_exit_depth),
+            exit_depths: run.exit_shares().into_iter().map(ExitDepth::from).collect(),
+            stages: metrics.stages.iter().map(stage).collect(),
+        }
+    }
+}
+
+impl From<LatencySummary> for Percentiles {
+    fn from(summary: LatencySummary) -> Self {
+        let some = |value: f64| (summary.count > 0).then_some(value);
+        Self {
+            count: summary.count,
+            mean: some(summary.mean),
+            p50: some(summary.p50),
+            p90: some(summary.p90),
+            p95: some(summary.p95),
+            p99: some(summary.p99),
+            max: some(summary.max),
+        }
+    }
+}
+
+impl From<(usize, u64, f64)> for ExitDepth {
+    fn from((depth, tokens, share): (usize, u64, f64)) -> Self {
+        Self { depth, tokens, share }
+    }
+}
+
+fn as_map<S: Serializer>(facts: &&[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(facts.iter().map(|(name, value)| (name, value)))
+}

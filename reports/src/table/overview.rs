@@ -1,0 +1,84 @@
+//! One column per scheduler: speed, batches, requests.
+
+use engine::batch::Stage;
+
+use super::{MISSING, Section, Table, TableRow};
+use crate::definitions::{self as d, Definition};
+use crate::format::{count, number, percent, ratio};
+use crate::report::{Report, SchedulerReport};
+
+pub(super) fn overview(report: &Report) -> Table {
+    let sections = [("Speed", speed(report)), ("Batches and device", device(report)), ("Requests", requests(report))];
+    Table {
+        columns: report.schedulers.iter().map(|run| run.name.clone()).collect(),
+        sections: sections
+            .into_iter()
+            .map(|(heading, rows)| Section {
+                heading: heading.into(),
+                definition: None,
+                rows: rows.into_iter().flatten().collect(),
+            })
+            .collect(),
+    }
+}
+
+fn speed(report: &Report) -> Vec<Option<TableRow>> {
+    let bounds = |run: &SchedulerReport| run.bounds;
+    vec![
+        row(report, d::THROUGHPUT, |run| Some(number(run.metrics.throughput_tokens_per_s))),
+        row(report, d::STEADY_THROUGHPUT, |run| run.metrics.steady.map(|s| number(s.throughput_tokens_per_s))),
+        row(report, d::SPEEDUP, |run| bounds(run).map(|b| ratio(b.speedup)).or_else(|| capacity_ratio(run))),
+        row(report, d::STEADY_SPEEDUP, |run| bounds(run)?.steady_speedup.map(ratio)),
+        row(report, d::S_DEC, |run| bounds(run).map(|b| ratio(b.s_dec))),
+        row(report, d::S_E2E, |run| bounds(run).map(|b| ratio(b.s_e2e))),
+        row(report, d::REALISED_SHARE, |run| {
+            let capacity = || run.capacity.as_ref()?.realised_share;
+            bounds(run).map(|b| b.realised_share).or_else(capacity).map(percent)
+        }),
+        row(report, d::FLOOR_SPEEDUP, |run| run.floor.map(|floor| ratio(floor.speedup))),
+        row(report, d::FLOOR_SHARE, |run| run.floor.map(|floor| percent(floor.realised_share))),
+        row(report, d::CAPACITY, |run| run.capacity.as_ref().map(|capacity| number(capacity.requests_per_s))),
+        row(report, d::GOODPUT, |run| run.metrics.goodput.map(|goodput| number(goodput.requests_per_s))),
+        row(report, d::WITHIN_SLO, |run| run.metrics.goodput.map(|goodput| percent(goodput.share))),
+        row(report, d::SATURATED, |run| run.metrics.saturated().map(|yes| if yes { "yes" } else { "no" }.into())),
+        row(report, d::QUEUE_GROWTH, |run| run.metrics.queue_growth_per_s().map(number)),
+    ]
+}
+
+fn device(report: &Report) -> Vec<Option<TableRow>> {
+    vec![
+        row(report, d::MEAN_CORE_BATCH, |run| run.mean_core_batch().map(number)),
+        row(report, d::MEAN_CODA_BATCH, |run| run.mean_batch(Stage::Coda).map(number)),
+        row(report, d::MEAN_PRELUDE_BATCH, |run| run.mean_batch(Stage::Prelude).map(number)),
+        row(report, d::MEAN_EXIT_DEPTH, |run| {
+            Some(run.metrics.mean_exit_depth).filter(|&depth| depth > 0.0).map(number)
+        }),
+        row(report, d::GPU_BUSY, |run| Some(percent(run.metrics.gpu_busy_share))),
+        row(report, d::PREFILL_SHARE, |run| Some(percent(run.metrics.prefill_share))),
+        row(report, d::KV_PEAK, |run| Some(percent(run.kv_peak_share()))),
+    ]
+}
+
+fn requests(report: &Report) -> Vec<Option<TableRow>> {
+    vec![
+        row(report, d::ARRIVED, |run| Some(count(run.metrics.requests.arrived))),
+        row(report, d::FINISHED, |run| Some(count(run.metrics.requests.finished))),
+        row(report, d::REFUSED, |run| Some(count(run.metrics.requests.refused))),
+        row(report, d::PREEMPTIONS, |run| Some(count(run.metrics.requests.preemptions))),
+    ]
+}
+
+fn capacity_ratio(run: &SchedulerReport) -> Option<String> {
+    run.capacity.as_ref()?.speedup.map(ratio)
+}
+
+/// A row, unless no scheduler has a value for it.
+fn row(report: &Report, definition: Definition, cell: impl Fn(&SchedulerReport) -> Option<String>) -> Option<TableRow> {
+    let cells: Vec<Option<String>> = report.schedulers.iter().map(cell).collect();
+    cells.iter().any(Option::is_some).then(|| TableRow {
+        name: definition.name.into(),
+        unit: definition.unit.into(),
+        definition: Some(definition),
+        cells: cells.into_iter().map(|cell| cell.unwrap_or_else(|| MISSING.into())).collect(),
+    })
+}

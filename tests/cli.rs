@@ -1,0 +1,234 @@
+//! The command line, as a user meets it: what it writes, and what it says of bad input.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const SHAREGPT: &str = "model: ouro-1.4b
+profile: h100-paper
+workload:
+  lengths: sharegpt
+  requests: 40
+  arrivals: offline
+exits:
+  preset: { name: ouro-q0.2 }
+seed: 3
+";
+
+fn sim(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_sim")).args(arguments).env("NO_COLOR", "1").output().expect("sim was built")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a scenario's text and returns the folder with its scenario, data files and output.
+fn run(yaml: &str, arguments: &[&str]) -> (tempfile::TempDir, Output) {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    fs::write(dir.path().join("lengths.csv"), "prompt_tokens,output_tokens,exit_depths\n10,3,2 4\n20,1,\n").unwrap();
+    let scenario = dir.path().join("scenario.yaml");
+    fs::write(&scenario, yaml).unwrap();
+    let out = dir.path().join("out");
+    let mut all = vec![scenario.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    all.extend(arguments);
+    let output = sim(&all);
+    (dir, output)
+}
+
+/// Bad input: exit code 2, nothing on stdout, nothing written, and an error that holds every one of `said`.
+fn refuses(yaml: &str, arguments: &[&str], said: &[&str]) {
+    let (dir, output) = run(yaml, arguments);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{yaml}\n{arguments:?}\n{stderr}");
+    assert_eq!(text(&output.stdout), "");
+    assert!(!dir.path().join("out").exists(), "something was written");
+    // The report wraps its lines.
+    let flat = stderr.replace(['│', '\n'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in said {
+        assert!(flat.contains(part), "`{part}` is not in: {flat}");
+    }
+}
+
+fn with(field: &str, value: &str) -> String {
+    let line =
+        SHAREGPT.lines().find(|line| line.trim_start().starts_with(&format!("{field}:"))).expect("a line to replace");
+    let indent = &line[..line.len() - line.trim_start().len()];
+    SHAREGPT.replace(line, &format!("{indent}{field}: {value}"))
+}
+
+#[test]
+fn a_run_writes_its_files_and_prints_its_summary() {
+    let (dir, output) = run(SHAREGPT, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("refill K=1"));
+    let files = [
+        "summary.json",
+        "scenario.yaml",
+        "report.html",
+        "requests.parquet",
+        "steps.parquet",
+        "trace.json",
+        "throughput.svg",
+        "throughput.png",
+    ];
+    for file in files {
+        assert!(dir.path().join("out").join(file).metadata().is_ok_and(|meta| meta.len() > 0), "{file} is missing");
+    }
+    let summary: Value =
+        serde_json::from_str(&fs::read_to_string(dir.path().join("out/summary.json")).unwrap()).unwrap();
+    let schedulers = summary["schedulers"].as_array().unwrap();
+    assert_eq!(schedulers.len(), 3);
+    for scheduler in schedulers {
+        for key in [
+            "throughput_tokens_per_s",
+            "speedup",
+            "s_dec",
+            "s_e2e",
+            "realised_share",
+            "mean_core_batch",
+            "prefill_share",
+        ] {
+            assert!(scheduler[key].as_f64().is_some_and(f64::is_finite), "{key}: {}", scheduler[key]);
+        }
+        assert_eq!(scheduler["requests"]["arrived"], 40);
+        assert_eq!(scheduler["requests"]["finished"], 40);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
+    let files = [
+        "summary.json",
+        "requests.parquet",
+        "steps.parquet",
+        "trace.json",
+        "report.html",
+        "scenario.yaml",
+        "throughput.png",
+    ];
+    let bytes = |arguments: &[&str]| {
+        let (dir, output) = run(SHAREGPT, arguments);
+        assert!(output.status.success());
+        files.map(|file| fs::read(dir.path().join("out").join(file)).unwrap())
+    };
+    let first = bytes(&[]);
+    // The machine is busy this time.
+    let second = std::thread::scope(|scope| {
+        let busy = scope.spawn(|| bytes(&["--set", "seed=4"]));
+        let second = bytes(&[]);
+        let other = busy.join().unwrap();
+        assert_ne!(other[0], first[0]);
+        second
+    });
+    assert!(first == second, "the same scenario gave other bytes");
+}
+
+#[test]
+fn the_resolved_scenario_gives_the_same_results() {
+    let (dir, _) = run(SHAREGPT, &["--set", "scheduler.max_num_seqs=16"]);
+    let resolved = fs::read_to_string(dir.path().join("out/scenario.yaml")).unwrap();
+    let (again, output) = run(&resolved, &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let summary = |dir: &Path| fs::read_to_string(dir.join("out/summary.json")).unwrap();
+    assert_eq!(summary(dir.path()), summary(again.path()));
+}
+
+#[test]
+fn steps_print_nothing_but_the_trace() {
+    let (dir, output) = run(SHAREGPT, &["--only", "refill K=1", "--steps", "3"]);
+    let stdout = text(&output.stdout);
+    assert_eq!(stdout.lines().count(), 5, "{stdout}");
+    assert!(stdout.starts_with(
+        "index,stage,batch,detail,recurrent_queue,coda_queue,decode_queue,prompt_queue\n0,init,,,0,0,,40\n"
+    ));
+    assert!(!dir.path().join("out").exists());
+    refuses(SHAREGPT, &["--steps", "3"], &["--steps shows one scheduler"]);
+}
+
+#[test]
+fn a_set_file_overrides_the_lengths() {
+    let dir = tempfile::tempdir().unwrap();
+    let csv = dir.path().join("own.csv");
+    fs::write(&csv, "prompt_tokens,output_tokens\n5,3\n5,1\n70000,2\n").unwrap();
+    let (out, output) = run(SHAREGPT, &["--set", &format!("workload.file={}", csv.display())]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let summary: Value =
+        serde_json::from_str(&fs::read_to_string(out.path().join("out/summary.json")).unwrap()).unwrap();
+    let requests = &summary["schedulers"][0]["requests"];
+    // One request's fault is its own: it is refused and counted, the rest goes on.
+    assert_eq!((&requests["arrived"], &requests["finished"], &requests["refused"]), (&3.into(), &2.into(), &1.into()));
+    assert!(text(&output.stderr).contains("request 2 refused"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn bad_numbers_are_shown_in_their_place() {
+    let poisson = |inner: &str| with("arrivals", &format!("{{ poisson: {inner} }}"));
+    refuses(&poisson("{ rate_per_s: -4 }"), &[], &["a rate must be finite and positive, got -4", "scenario.yaml:6"]);
+    refuses(&poisson("{ rate_per_s: .nan }"), &[], &["a rate must be finite and positive, got NaN"]);
+    refuses(&with("requests", "0"), &[], &["scenario.yaml:5", "got 0"]);
+    let scheduler = |inner: &str| format!("{SHAREGPT}scheduler: {{ {inner} }}\n");
+    refuses(&scheduler("max_num_seqs: 0"), &[], &["must be a whole number from 1", "got 0", "scenario.yaml:10"]);
+    refuses(&scheduler("max_num_seqs: 4, min_free_slots: 5"), &[], &["must be between 1 and max_num_seqs = 4, got 5"]);
+    let k = format!("{SHAREGPT}compare:\n  - mode: refill\n    min_coda_batch: 65\n");
+    refuses(&k, &[], &["must be between 1 and max_num_seqs = 64, got 65", "scenario.yaml:12"]);
+}
+
+#[test]
+fn contradictions_name_the_field_to_change() {
+    refuses(
+        &format!("{SHAREGPT}kv: {{ layout: depth_indexed }}\n"),
+        &[],
+        &["depth_indexed accepts full-depth exits only", "last_exited"],
+    );
+    let shallow = with("preset", "{ name: ouro-q0.2 }")
+        .replace("preset: { name: ouro-q0.2 }", "distribution: { depths: { 1: 0.5, 4: 0.5 } }");
+    refuses(&shallow, &[], &["an exit at depth 1 is not possible", "2 to 4"]);
+    refuses(&with("model", "huginn-3.5b"), &[], &["ouro-q0.2", "Huginn"]);
+    refuses(&with("model", "tiny-ouro"), &[], &["the paper has no figures for tiny-ouro", "roofline"]);
+    refuses(&format!("{SHAREGPT}variant: best\n"), &[], &["has no variant `best`", "steep_context"]);
+    refuses(&with("arrivals", "trace"), &[], &["workload.file"]);
+    refuses(&format!("{SHAREGPT}slo: {{}}\n"), &[], &["set at least one of ttft_ms"]);
+    let twice = format!("{SHAREGPT}compare:\n  - mode: refill\n  - mode: refill\n");
+    refuses(&twice, &[], &["two schedulers are called `refill K=1`"]);
+}
+
+#[test]
+fn unknown_names_are_errors() {
+    refuses(&format!("{SHAREGPT}sed: 3\n"), &[], &["sed", "scenario.yaml:10"]);
+    refuses(&with("lengths", "sharegtp"), &[], &["sharegtp", "scenario.yaml:4"]);
+    refuses(SHAREGPT, &["--set", "workload.request=3"], &["--set workload.request=3", "request"]);
+    refuses(SHAREGPT, &["--set", "seed"], &["write it as path.to.field=value"]);
+    refuses(SHAREGPT, &["--only", "best"], &["no such scheduler", "no refill"]);
+    refuses(&with("profile", "{ roofline: { gpu: h1000 } }"), &[], &["no datasheet of `h1000`", "h100-80gb"]);
+}
+
+#[test]
+fn bad_files_are_errors_with_their_line() {
+    let file = |name: &str, content: &str, said: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        let arguments =
+            [format!("workload.file={}", path.display()), "exits=replay".into(), "workload.arrivals=trace".into()];
+        let set: Vec<&str> = arguments.iter().flat_map(|argument| ["--set", argument.as_str()]).collect();
+        refuses(SHAREGPT, &set, said);
+    };
+    let header = "prompt_tokens,output_tokens,arrival_s,exit_depths\n";
+    file("empty.csv", header, &["no request"]);
+    file("late.csv", &format!("{header}4,2,1.0,3\n4,2,0.5,3\n"), &["late.csv", "line 3", "arrival_s"]);
+    file("nan.csv", &format!("{header}4,2,nan,3\n"), &["line 2", "arrival_s"]);
+    file("short.csv", &format!("{header}4,4,0,3 3\n"), &["line 2", "exit_depths"]);
+    file("deep.csv", &format!("{header}4,2,0,5\n"), &["line 2", "5"]);
+    file("columns.csv", "prompt,output\n1,2\n", &["prompt_tokens"]);
+    refuses(SHAREGPT, &["--set", "workload.file=nowhere.csv"], &["nowhere.csv"]);
+}
+
+#[test]
+fn a_missing_scenario_is_an_error() {
+    let output = sim(&["nowhere.yaml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("nowhere.yaml"));
+}
