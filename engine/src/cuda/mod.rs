@@ -10,6 +10,7 @@
 //! Invariant: the same batches give the same bits. There are no float atomics; splits of K and of contexts are fixed, and
 //! merged in order. With `batch_invariant` a row's bits do not depend on what shares its batch either.
 
+mod arguments;
 mod compile;
 mod device;
 mod error;

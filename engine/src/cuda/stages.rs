@@ -1,9 +1,10 @@
 //! The stages as sequences of kernels, the same for decode (rows by slot, one token each) and prefill (packed tokens).
 
+use super::arguments::{DecodeAttention, Fused, Norm, PrefillAttention, Sample};
 use super::error::CudaError;
 use super::memory::Address;
 use super::model::{Layer, Model};
-use super::ops::{DecodeAttention, Fused, Norm, Ops, Phase, PrefillAttention, Sample};
+use super::ops::{Ops, Phase};
 use super::options::Sampling;
 use super::store::{Pool, Store};
 use super::upload::SPLIT;
