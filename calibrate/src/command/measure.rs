@@ -52,7 +52,7 @@ pub(crate) struct MeasureArgs {
     /// Loop counts of whole steps, rising, up to the model's r_max [default: a quarter, a half, and all].
     #[arg(long, value_delimiter = ',')]
     loops: Option<Vec<u8>>,
-    /// KV entries of a timed batch at most [default: 6144].
+    /// KV entries of a timed batch at most [default: 4096].
     #[arg(long)]
     max_entries: Option<u32>,
     /// Times that the grid is gone through at most [default: as the budget allows, up to 15].

@@ -75,12 +75,10 @@ impl Ledger {
     pub fn add(&mut self, rows: &[(Measurement, Times)]) -> Result<(), CalibrateError> {
         let lines: String = rows.iter().map(|(row, times)| line(row, times)).collect();
         self.write(&lines)?;
-        // The first two lines are the setup and the header.
+        // As the file says it, so that `fit` makes the same profile of it. The setup's line and the header come before.
+        let read = parse(format!("{HEADER}\n{lines}").as_bytes(), &self.path.display().to_string())?.rows;
         let first = self.rows.len() as u64 + 3;
-        // As the file says it, so that `fit` makes the same profile of it.
-        let written = |time_ms: f64| (time_ms * 1e6).round() / 1e6;
-        let numbered = (first..).zip(rows);
-        self.rows.extend(numbered.map(|(line, &(row, _))| Measurement { line, time_ms: written(row.time_ms), ..row }));
+        self.rows.extend((first..).zip(read).map(|(line, row)| Measurement { line, ..row }));
         Ok(())
     }
 

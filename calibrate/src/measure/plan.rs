@@ -82,7 +82,7 @@ impl Plan {
             batches: vec![1, 2, 4, 8, 12, 16, 24, 32, 48, 64],
             contexts: vec![32, 64, 128, 256, 512],
             loops,
-            max_entries: 6144,
+            max_entries: 4096,
             max_prefill_tokens: 1024,
             max_prefill_pairs: 150_000,
             tokens: 16,
@@ -268,7 +268,7 @@ mod tests {
         let plan = Plan::small(&model, Layout::Shared, Nanos::ZERO);
         plan.check(&model).unwrap();
         let held = plan.held_tokens();
-        assert_eq!((held.len(), held[0], held[12], held[16], held[63]), (64, 512, 256, 256, 64));
+        assert_eq!((held.len(), held[0], held[8], held[16], held[63]), (64, 512, 256, 128, 64));
         for visit in plan.visits() {
             let (batch, tokens) = match visit {
                 Visit::Decode { batch, context } | Visit::Offload { batch, context } => (batch, context),
