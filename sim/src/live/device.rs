@@ -55,9 +55,16 @@ pub enum LiveError {
 pub struct Engine(Backend);
 
 enum Backend {
-    Cpu { weights: Weights, threads: usize },
+    Cpu {
+        weights: Weights,
+        threads: usize,
+    },
     /// Random weights are made on the device.
-    Cuda { device: cuda::Device, weights: Option<Weights>, seed: u64 },
+    Cuda {
+        device: cuda::Device,
+        weights: Option<Weights>,
+        seed: u64,
+    },
 }
 
 /// A live run.

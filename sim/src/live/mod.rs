@@ -64,7 +64,13 @@ pub struct Outcome {
     pub schedulers: Vec<SchedulerReport>,
 }
 
-fn outcome(plan: &Plan, title: &str, (engine, exit_label): (&Engine, &str), predicted: &[(Recorder, Log)], measured: &[Measured]) -> Outcome {
+fn outcome(
+    plan: &Plan,
+    title: &str,
+    (engine, exit_label): (&Engine, &str),
+    predicted: &[(Recorder, Log)],
+    measured: &[Measured],
+) -> Outcome {
     let metrics = |runs: &mut dyn Iterator<Item = &Recorder>| runs.map(Recorder::metrics).collect::<Vec<RunMetrics>>();
     let predicted_metrics = metrics(&mut predicted.iter().map(|(recorder, _)| recorder));
     let by_repeat: Vec<Vec<RunMetrics>> = (0..plan.scenario.live.repeats.0 as usize)
