@@ -1,5 +1,7 @@
 //! `sim capacity`, `tune` and `explore` as a user meets them.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,5 +1,7 @@
 //! The paper's Tables 2 and 3: its own stage traces, every column, in all three overlap modes.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use engine::scheduler::Overlap;
 use sim::load::Loaded;
 use sim::plan::Plan;

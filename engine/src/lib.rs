@@ -8,6 +8,8 @@ pub mod batch;
 pub mod bounds;
 pub mod conformance;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod event_loop;
 pub mod executor;
 pub mod interval;

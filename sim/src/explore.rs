@@ -82,13 +82,11 @@ impl Split {
 pub fn explore(plan: &Plan, models: &[Architecture], gpus: &[String]) -> Result<Vec<Explored>, PlanError> {
     let profiles = profiles(plan, gpus);
     parallel::try_map(models.len() * profiles.len(), |index| {
-        let scenario = Scenario {
-            model: Model::Custom(models[index / profiles.len()].clone()),
-            profile: profiles[index % profiles.len()].clone(),
-            variant: None,
-            ..offline(plan)
-        };
-        Plan::new(scenario).map(|plan| simulate(&plan))
+        let (model, profile) = (&models[index / profiles.len()], &profiles[index % profiles.len()]);
+        let scenario =
+            Scenario { model: Model::Custom(model.clone()), profile: profile.clone(), variant: None, ..offline(plan) };
+        let named = |error: PlanError| PlanError { reason: format!("{}: {}", model.name, error.reason), ..error };
+        Plan::new(scenario).map(|plan| simulate(&plan)).map_err(named)
     })
 }
 

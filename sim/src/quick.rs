@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 const REQUESTS: i64 = 300;
 
 /// Seconds of arrivals of a quick run at most.
-const DURATION_S: f64 = 30.0;
+const DURATION_S: f64 = 120.0;
 
 /// Shortens the workload and thins the sweep; schedulers, model and seed stay.
 pub fn shrink(scenario: &mut Scenario) {

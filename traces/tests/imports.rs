@@ -202,7 +202,7 @@ fn a_file_of_no_format_says_what_it_looks_like() {
     check("a,b\n1,2\n", "it must be a JSON list or JSON Lines");
     check("prompt_tokens,output_tokens\n1,2\n", "is a workload file already");
     check("[1]", "its first record is no JSON object");
-    check("[{\"text\": 1, \"label\": 2}]", "the fields of no known format: label, text; say what it is with --format");
+    check("[{\"text\": 1, \"label\": 2}]", "the fields of no known format: text, label; say what it is with --format");
 }
 
 #[test]

@@ -30,3 +30,6 @@ pub use element::Element;
 pub use executor::{CpuError, CpuExecutor, CpuOptions};
 pub use half::bf16;
 pub use tile::multiply;
+
+#[cfg(feature = "cuda")]
+pub(crate) use rope::factors as rope_factors;

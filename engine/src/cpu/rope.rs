@@ -66,6 +66,15 @@ impl<E: Element> Rope<E> {
     }
 }
 
+/// The factors (cos, sin) of bf16 models for positions below `positions`, by position, then frequency: a GPU reads the
+/// same numbers.
+#[cfg(feature = "cuda")]
+pub(crate) fn factors(family: Family, head_dim: usize, positions: u32) -> Vec<[f32; 2]> {
+    let mut rope = Rope::<half::bf16>::new(family, head_dim);
+    rope.grow(positions);
+    rope.factors.into_iter().map(|(cos, sin)| [cos, sin]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -195,6 +195,6 @@ fn value(seed: u64, stream: u64, index: u64, fill: Fill) -> f32 {
 }
 
 /// FNV-1a: a tensor's draws depend on its name, not on its place among the others.
-fn name_hash(name: &str) -> u64 {
+pub(crate) fn name_hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Batch sizes for which graphs were captured; a batch is padded to the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "made once a run; boxed, whoever knows a device could not be copied")]
 pub enum Buckets {
     /// No padding.
     #[default]

@@ -115,7 +115,7 @@ impl CodaTiming {
     /// golden ratio spread evenly.
     fn drawn(&self, index: u64) -> Depth {
         let spread = (index as u32).wrapping_mul(0x9E37_79B9);
-        self.seen[(u64::from(spread) * self.seen.len() as u64 >> 32) as usize]
+        self.seen[((u64::from(spread) * self.seen.len() as u64) >> 32) as usize]
     }
 }
 

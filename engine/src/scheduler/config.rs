@@ -11,6 +11,7 @@ use crate::units::Depth;
 /// Which batches are formed (the paper's Algorithms 1 and 2, and its baseline).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "made once a run; boxed, a scheduler's settings could not be copied")]
 pub enum Mode {
     /// Whole decode steps at full depth.
     ContinuousBatching,

@@ -40,7 +40,7 @@ pub fn curves(plan: &Plan) -> Result<Vec<Curve>, PlanError> {
         Ok::<_, std::convert::Infallible>(search(plan, &plan.schedulers[index], slo))
     });
     let capacities = found.iter().flatten().map(|found| found.rate_per_s);
-    let highest = capacities.max_by(f64::total_cmp).map_or_else(|| super::rate(plan).unwrap_or(1.0), |rate| rate);
+    let highest = capacities.max_by(f64::total_cmp).unwrap_or_else(|| super::rate(plan).unwrap_or(1.0));
     let rates: Vec<f64> = (1..=RATES).map(|n| highest * BEYOND * f64::from(n) / f64::from(RATES)).collect();
     let Ok(runs) = parallel::try_map(plan.schedulers.len() * rates.len(), |index| {
         let (planned, rate_per_s) = (&plan.schedulers[index / rates.len()], rates[index % rates.len()]);

@@ -45,7 +45,7 @@ struct Chosen {
     /// Sets a field of the scenario, as path.to.field=value; list entries by index.
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     overrides: Vec<String>,
-    /// At most 300 requests, 30 s of arrivals, and the ends of each swept list.
+    /// At most 300 requests, 120 s of arrivals, and the ends of each swept list.
     #[arg(long)]
     quick: bool,
     /// Where to write; reports/out/<scenario> by default.

@@ -95,7 +95,7 @@ impl Row {
             .chain(self.s_dec_at_shares)
             .chain([self.mean_depth, self.s_dec, self.s_e2e])
             .chain(self.speedups.iter().map(|(_, speedup)| *speedup));
-        let names = [&self.architecture, &self.gpu].map(|name| Cell::text(name));
+        let names = [&self.architecture, &self.gpu].map(Cell::text);
         names.into_iter().chain(numbers.map(Cell::from)).collect()
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use engine::cpu::{CpuError, CpuExecutor, CpuOptions};
+use engine::cuda::{self, CudaError, CudaExecutor, CudaOptions, WeightSource};
+use engine::executor::Executor;
 use engine::live::{Exits, LiveConfig, LiveExecutor, Prompts, RecordedExits};
 use engine::metrics::Recorder;
 use engine::models::weights::{Weights, WeightsError};
@@ -20,6 +22,8 @@ use crate::scenario::WeightsChoice;
 pub enum Device {
     /// This machine's cores.
     Cpu,
+    /// The first NVIDIA GPU.
+    Cuda,
 }
 
 /// Why a live run could not be made.
@@ -31,6 +35,9 @@ pub enum LiveError {
     /// The executor cannot run the plan.
     #[error(transparent)]
     Cpu(#[from] CpuError),
+    /// There is no GPU, or it cannot run the plan.
+    #[error("--live cuda: {0}")]
+    Cuda(#[from] CudaError),
     /// Recorded exits could not be saved or read back.
     #[error(transparent)]
     Traces(#[from] TracesError),
@@ -44,30 +51,57 @@ pub enum LiveError {
     NoBaseline,
 }
 
-/// A model, loaded once for all runs of a scenario.
-pub struct Engine {
-    weights: Arc<Weights>,
-    threads: usize,
+/// A device, and a model that is loaded or drawn once for all runs of a scenario.
+pub struct Engine(Backend);
+
+enum Backend {
+    Cpu {
+        weights: Weights,
+        threads: usize,
+    },
+    /// Random weights are made on the device.
+    Cuda {
+        device: cuda::Device,
+        weights: Option<Weights>,
+        seed: u64,
+    },
+}
+
+/// A live run.
+pub(super) struct Ran {
+    pub(super) recorder: Recorder,
+    /// With a gate, the exits that it took.
+    pub(super) recorded_exits: Option<RecordedExits>,
+    /// Whose exits they are, as reports name them.
+    pub(super) exit_label: &'static str,
 }
 
 impl Engine {
-    /// Loads or draws the plan's weights.
+    /// Opens the device, and loads or draws the plan's weights.
     ///
     /// # Errors
-    /// The weights are not there, or not the model's; or the plan measures nothing to set speed-ups against.
+    /// There is no such device; the weights are not there, or not the model's; or the plan measures nothing to set
+    /// speed-ups against.
     pub fn new(plan: &Plan, device: Device) -> Result<Self, LiveError> {
         if !plan.online() && !plan.schedulers.iter().any(|planned| planned.config.mode == Mode::ContinuousBatching) {
             return Err(LiveError::NoBaseline);
         }
-        let Device::Cpu = device;
-        let weights = match &plan.scenario.live.weights {
-            WeightsChoice::Random(seed) => Weights::random(&plan.model, *seed),
-            WeightsChoice::File(path) => Weights::load(path, &plan.model)?,
+        let live = &plan.scenario.live;
+        let loaded = match &live.weights {
+            WeightsChoice::Random(_) => None,
+            WeightsChoice::File(path) => Some(Weights::load(path, &plan.model)?),
         };
-        Ok(Self { weights: Arc::new(weights), threads: plan.scenario.live.threads as usize })
+        let seed = if let WeightsChoice::Random(seed) = live.weights { seed } else { 0 };
+        Ok(Self(match device {
+            Device::Cpu => {
+                let weights = loaded.unwrap_or_else(|| Weights::random(&plan.model, seed));
+                Backend::Cpu { weights, threads: live.threads as usize }
+            }
+            Device::Cuda => Backend::Cuda { device: cuda::Device::open(0)?, weights: loaded, seed },
+        }))
     }
 
-    /// Serves the plan's requests for real; with a gate, the exits that it took are returned beside what was recorded.
+    /// Serves the plan's requests for real.
     ///
     /// # Errors
     /// The first error of the executor or the sink.
@@ -76,44 +110,60 @@ impl Engine {
         plan: &Plan,
         planned: &Planned,
         sink: &mut S,
-    ) -> Result<(Recorder, Option<RecordedExits>), LiveError> {
-        let mut executor = self.executor(plan, planned)?;
-        let mut clock = WallClock::start();
-        let recorder = run::run_on(&mut executor, &mut clock, plan, planned, sink).map_err(|error| match error {
-            RunError::Executor(error) => LiveError::Cpu(error),
-            RunError::Sink(error) => LiveError::Report(error),
-        })?;
-        let gate = matches!(plan.scenario.exits, ExitsConfig::Gate(_));
-        Ok((recorder, gate.then(|| executor.transcripts().recorded_exits())))
+    ) -> Result<Ran, LiveError> {
+        let config = config(plan, planned);
+        match &self.0 {
+            Backend::Cpu { weights, threads } => {
+                let options = CpuOptions { threads: *threads, copy_skipped_planes: plan.scenario.kv.plane_copies };
+                let executor: CpuExecutor = CpuExecutor::new(&plan.model, weights, config, options)?;
+                serve(executor, plan, planned, sink)
+            }
+            Backend::Cuda { device, weights, seed } => {
+                let weights = weights.as_ref().map_or(WeightSource::Random { seed: *seed }, WeightSource::Loaded);
+                let executor = CudaExecutor::new(device, &plan.model, weights, config, CudaOptions::default())?;
+                serve(executor, plan, planned, sink)
+            }
+        }
     }
 
     /// The device, as reports name it.
     pub(super) fn describe(&self) -> String {
-        let threads = if self.threads == 0 { "one thread a core".into() } else { format!("{} threads", self.threads) };
-        format!("CPU, {threads}, bf16 storage")
+        match &self.0 {
+            Backend::Cpu { threads: 0, .. } => "CPU, one thread a core, bf16 storage".into(),
+            Backend::Cpu { threads, .. } => format!("CPU, {threads} threads, bf16 storage"),
+            Backend::Cuda { device, .. } => format!("{}, bf16", device.name()),
+        }
     }
+}
 
-    /// Whose exits the runs take, as reports name them.
-    pub(super) fn exit_label(&self, plan: &Plan) -> String {
-        let label = plan.schedulers.last().and_then(|planned| self.executor(plan, planned).ok());
-        label.map_or_else(|| "replayed".into(), |executor| executor.exit_label().into())
-    }
-
-    fn executor(&self, plan: &Plan, planned: &Planned) -> Result<CpuExecutor, CpuError> {
-        let live = &plan.scenario.live;
-        let exits = match plan.scenario.exits {
+fn config(plan: &Plan, planned: &Planned) -> LiveConfig {
+    let live = &plan.scenario.live;
+    LiveConfig {
+        scheduler: planned.config,
+        exits: match plan.scenario.exits {
             ExitsConfig::Gate(gate) => Exits::Gate(gate),
             _ => Exits::Replay(Arc::new(planned.exits.clone())),
-        };
-        let config = LiveConfig {
-            scheduler: planned.config,
-            exits,
-            prompts: Prompts::Random { seed: live.prompt_seed },
-            eos: None,
-            initial_state: live.initial_state,
-            keep_logits: false,
-        };
-        let options = CpuOptions { threads: self.threads, copy_skipped_planes: plan.scenario.kv.plane_copies };
-        CpuExecutor::new(&plan.model, &self.weights, config, options)
+        },
+        prompts: Prompts::Random { seed: live.prompt_seed },
+        eos: None,
+        initial_state: live.initial_state,
+        keep_logits: false,
     }
+}
+
+/// Runs to the end in real time.
+fn serve<X, S>(mut executor: X, plan: &Plan, planned: &Planned, sink: &mut S) -> Result<Ran, LiveError>
+where
+    X: LiveExecutor,
+    LiveError: From<<X as Executor>::Error>,
+    S: Sink<Error = ReportError>,
+{
+    let mut clock = WallClock::start();
+    let recorder = run::run_on(&mut executor, &mut clock, plan, planned, sink).map_err(|error| match error {
+        RunError::Executor(error) => error.into(),
+        RunError::Sink(error) => LiveError::Report(error),
+    })?;
+    let gate = matches!(plan.scenario.exits, ExitsConfig::Gate(_));
+    let recorded_exits = gate.then(|| executor.transcripts().recorded_exits());
+    Ok(Ran { recorder, recorded_exits, exit_label: executor.exit_label() })
 }

@@ -30,15 +30,17 @@ pub fn validate(plan: &Plan, engine: &Engine, title: &str, files: &mut Files) ->
     let repeats = plan.scenario.live.repeats.0;
     let mut measured: Vec<Measured> = plan.schedulers.iter().map(|_| Measured { runs: Vec::new() }).collect();
     let mut predicted_plan = plan.clone();
+    let mut exit_label = "";
     // Repeats are outermost, so that a drift of the machine meets every scheduler alike.
     for repeat in 0..repeats {
         for (index, planned) in plan.schedulers.iter().enumerate() {
             let label = format!("{}, measured", planned.name);
             let mut sink = Logged::new(FileSink::new(files, &label, plan.workload.requests()), repeat == 0);
-            let (recorder, exits) = engine.run(plan, planned, &mut sink)?;
-            measured[index].runs.push((recorder, sink.into_log()));
+            let ran = engine.run(plan, planned, &mut sink)?;
+            exit_label = ran.exit_label;
+            measured[index].runs.push((ran.recorder, sink.into_log()));
             if repeat == 0
-                && let Some(exits) = exits
+                && let Some(exits) = ran.recorded_exits
             {
                 predicted_plan.schedulers[index].exits = replay::recorded(plan, planned, &exits, files.dir())?;
             }
@@ -51,7 +53,7 @@ pub fn validate(plan: &Plan, engine: &Engine, title: &str, files: &mut Files) ->
         let recorder = run::run(&predicted_plan, planned, &mut sink)?;
         predicted.push((recorder, sink.into_log()));
     }
-    Ok(outcome(&predicted_plan, title, engine, &predicted, &measured))
+    Ok(outcome(&predicted_plan, title, (engine, exit_label), &predicted, &measured))
 }
 
 /// A validation, and the same runs as a report.
@@ -62,7 +64,13 @@ pub struct Outcome {
     pub schedulers: Vec<SchedulerReport>,
 }
 
-fn outcome(plan: &Plan, title: &str, engine: &Engine, predicted: &[(Recorder, Log)], measured: &[Measured]) -> Outcome {
+fn outcome(
+    plan: &Plan,
+    title: &str,
+    (engine, exit_label): (&Engine, &str),
+    predicted: &[(Recorder, Log)],
+    measured: &[Measured],
+) -> Outcome {
     let metrics = |runs: &mut dyn Iterator<Item = &Recorder>| runs.map(Recorder::metrics).collect::<Vec<RunMetrics>>();
     let predicted_metrics = metrics(&mut predicted.iter().map(|(recorder, _)| recorder));
     let by_repeat: Vec<Vec<RunMetrics>> = (0..plan.scenario.live.repeats.0 as usize)
@@ -101,7 +109,7 @@ fn outcome(plan: &Plan, title: &str, engine: &Engine, predicted: &[(Recorder, Lo
             title: title.into(),
             device: engine.describe(),
             profile: plan.profile.name.clone(),
-            exits: engine.exit_label(plan),
+            exits: exit_label.into(),
             repeats: plan.scenario.live.repeats.0,
             schedulers: validations,
         },

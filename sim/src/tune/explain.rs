@@ -51,10 +51,10 @@ fn boundary(trial: &Trial) -> Option<String> {
     }
     let fixed = |cost: &StageCost| cost.delta_ms + cost.floor_ms + profile.stage_overhead_us / 1e3;
     let call_ms = fixed(&profile.prelude) + fixed(&profile.coda);
-    let row_ms = fixed(&profile.core) / f64::from(trial.candidate.max_num_seqs);
+    let row_ms = fixed(&profile.core) / metrics.mean_core_batch();
     Some(format!(
-        "A call of coda and prelude costs tau_0 = {call_ms:.2} ms whatever its rows; an empty row wastes {row_ms:.3} ms of every core \
-         step. {:.1} empty rows cost as much as a call: the coda ran with {:.1} rows on average, every {:.1} core steps.",
+        "A call of coda and prelude costs tau_0 = {call_ms:.2} ms whatever its rows; a row that is missing from a \
+         core step wastes {row_ms:.3} ms. {:.0} such rows cost as much as a call: the coda ran with {:.1} rows on average, every {:.1} core steps.",
         call_ms / row_ms,
         coda.rows as f64 / coda.steps as f64,
         core.steps as f64 / coda.steps as f64,

@@ -1,0 +1,245 @@
+//! `bench core-step`: the looped block alone, as a replayed graph, on a cache full of noise.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Parser;
+use engine::architecture::Architecture;
+use engine::batch::{AppendedBlock, Batch, Plane, Row, Slot, Stage};
+use engine::cuda::{CudaExecutor, CudaOptions, Device, WeightSource};
+use engine::executor::{Executor, ExitSource};
+use engine::layout::Layout;
+use engine::live::{Exits, LiveConfig, Prompts};
+use engine::models::initial_state::InitialState;
+use engine::request::{Arrival, Request, RequestId};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+use engine::units::{Depth, Nanos};
+use serde_json::json;
+
+use crate::Failure;
+use crate::run::{append, parse_layout};
+use crate::wall_clock::WallClock;
+
+const BLOCK_TOKENS: u32 = 16;
+
+/// Bytes per nanosecond of a device-to-device copy on this kind of GPU, measured.
+const COPY_BYTES_PER_NS: f64 = 4290.0;
+
+#[derive(Parser)]
+pub(crate) struct Args {
+    #[arg(long, default_value = "ouro-1.4b")]
+    model: String,
+    #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
+    batch: Vec<u32>,
+    #[arg(long, value_delimiter = ',', default_value = "512")]
+    context: Vec<u32>,
+    #[arg(long, default_value = "last_exited")]
+    layout: String,
+    /// Timed steps.
+    #[arg(long, default_value_t = 60)]
+    steps: usize,
+    #[arg(long)]
+    batch_invariant: bool,
+    /// Launch kernel by kernel, for a profiler.
+    #[arg(long)]
+    no_graphs: bool,
+    /// Which stage to time: core, prelude, coda or forward.
+    #[arg(long, default_value = "core")]
+    stage: String,
+    /// The commit that is measured, for the report.
+    #[arg(long, default_value = "unknown")]
+    commit: String,
+    /// A JSON list to append to.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// Every token runs at full depth.
+struct Full(Depth);
+
+impl ExitSource for Full {
+    fn exit_depth(&self, _: RequestId, _: u32) -> Depth {
+        self.0
+    }
+}
+
+pub(crate) fn main(args: &Args) -> Result<(), Failure> {
+    let architecture = Architecture::builtin(&args.model).ok_or("no such model")?;
+    let layout = parse_layout(&args.layout)?;
+    let device = Device::open(0)?;
+    println!("{} on {}, {}, {layout}, invariant: {}", args.model, device.name(), args.stage, args.batch_invariant);
+    println!(
+        "{:>6} {:>8} {:>12} {:>12} {:>10} {:>8}",
+        "batch", "context", "ms/step", "busy ms", "floor ms", "of floor"
+    );
+    let mut records = Vec::new();
+    let batch_max = args.batch.iter().copied().max().unwrap_or(1);
+    let context_max = args.context.iter().copied().max().unwrap_or(1);
+    let mut bench = Bench::new(&device, &architecture, layout, (batch_max, context_max), args)?;
+    for &context in &args.context {
+        for &batch in &args.batch {
+            let (step_ms, busy_ms) = bench.measure(batch, context, args.steps)?;
+            let floor_ms = floor_ms(&architecture, u64::from(batch) * u64::from(context));
+            println!(
+                "{batch:>6} {context:>8} {step_ms:>12.4} {busy_ms:>12.4} {floor_ms:>10.3} {:>7.0}%",
+                100.0 * floor_ms / step_ms
+            );
+            records.push(json!({
+                "model": args.model, "batch": batch, "context": context, "layout": args.layout, "stage": args.stage,
+                "batch_invariant": args.batch_invariant, "ms_per_loop": step_ms, "busy_ms": busy_ms,
+                "floor_ms": floor_ms, "commit": args.commit,
+                "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+            }));
+        }
+    }
+    append(args.out.as_deref(), records)
+}
+
+/// Weights once, and the KV of every context, at the copy rate.
+fn floor_ms(architecture: &Architecture, context_tokens: u64) -> f64 {
+    let bytes = architecture.core_params() * 2 + context_tokens * architecture.core_kv_bytes();
+    bytes as f64 / COPY_BYTES_PER_NS / 1e6
+}
+
+struct Bench {
+    executor: CudaExecutor,
+    clock: WallClock,
+    stage: Stage,
+    r_max: Depth,
+    planes: u8,
+    has_boundary: bool,
+    next_id: u64,
+}
+
+impl Bench {
+    fn new(
+        device: &Device,
+        architecture: &Architecture,
+        layout: Layout,
+        (batch, context): (u32, u32),
+        args: &Args,
+    ) -> Result<Self, Failure> {
+        let stage = Stage::ALL.into_iter().find(|stage| stage.name() == args.stage).ok_or("no such stage")?;
+        let r_max = architecture.r_max;
+        let planes = layout.planes(r_max);
+        let has_boundary = architecture.prelude_layers + architecture.coda_layers > 0;
+        let blocks = batch * context.div_ceil(BLOCK_TOKENS) * u32::from(planes);
+        let config = LiveConfig {
+            scheduler: SchedulerConfig {
+                mode: Mode::Refill { min_coda_batch: 1 },
+                overlap: Overlap::Synchronous,
+                finish: Finish::Length,
+                max_num_seqs: batch,
+                max_num_batched_tokens: 64,
+                min_free_slots: 1,
+                max_context_tokens: context.max(1024),
+                r_max,
+                r_min: architecture.r_min,
+                kv: KvConfig {
+                    layout,
+                    blocks,
+                    block_tokens: BLOCK_TOKENS,
+                    headroom_blocks: 0,
+                    pressure: Pressure::Reserve,
+                    boundary_layers: has_boundary,
+                },
+            },
+            exits: Exits::Replay(Arc::new(Full(r_max))),
+            prompts: Prompts::Random { seed: 1 },
+            eos: None,
+            initial_state: InitialState::Noise { seed: 2 },
+            keep_logits: false,
+        };
+        let options =
+            CudaOptions { batch_invariant: args.batch_invariant, graphs: !args.no_graphs, ..CudaOptions::default() };
+        let executor = CudaExecutor::new(device, architecture, WeightSource::Random { seed: 5 }, config, options)?;
+        executor.fill_kv_with_noise(3)?;
+        Ok(Self { executor, clock: WallClock::start(), stage, r_max, planes, has_boundary, next_id: 0 })
+    }
+
+    /// Median milliseconds from one step's end to the next, with the queue kept full, and of a step alone.
+    fn measure(&mut self, batch: u32, context: u32, steps: usize) -> Result<(f64, f64), Failure> {
+        let stage = self.stage;
+        let prelude = self.batch(Stage::Prelude, batch, context, Depth::FIRST, true);
+        self.executor.launch(prelude, &mut self.clock)?;
+        let mut finished = Vec::new();
+        let mut busy = Vec::new();
+        let (ahead, total) = (3, steps + 8);
+        self.executor.wait(&mut self.clock)?;
+        for step in 0..total + ahead {
+            if step < total {
+                let depth = Depth(1 + (step % usize::from(self.r_max.0)) as u8);
+                let next = self.batch(stage, batch, context, depth, false);
+                self.executor.launch(next, &mut self.clock)?;
+            }
+            if step >= ahead {
+                let outcome = self.executor.wait(&mut self.clock)?;
+                finished.push(outcome.finished.as_millis());
+                busy.push((outcome.finished - outcome.started).as_millis());
+            }
+        }
+        let steps = finished.windows(2).skip(8).map(|pair| pair[1] - pair[0]).collect();
+        Ok((median(steps), median(busy.split_off(8))))
+    }
+
+    fn batch(&mut self, stage: Stage, batch: u32, context: u32, depth: Depth, admits: bool) -> Batch {
+        let blocks_each = context.div_ceil(BLOCK_TOKENS);
+        let (mut admitted, mut appended) = (Vec::new(), Vec::new());
+        if admits {
+            let tables = u32::from(self.planes);
+            for slot in 0..batch {
+                let request =
+                    Request { id: RequestId(slot), arrival: Nanos::ZERO, prompt_tokens: 1, max_output_tokens: context };
+                self.executor.arrive(&Arrival { request, output_tokens: context });
+                admitted.push((Slot(slot), request));
+                for n in 0..blocks_each {
+                    // Neighbours in a table are none in the pool.
+                    let scattered = |table: u32, tables: u32| {
+                        let (index, all) = (((slot * blocks_each) + n) * tables + table, batch * blocks_each * tables);
+                        ((u64::from(index) * 7919) % u64::from(all)) as u32
+                    };
+                    for plane in 0..self.planes {
+                        let block = scattered(u32::from(plane), tables);
+                        appended.push(AppendedBlock { slot: Slot(slot), plane: Plane::Core(plane), block });
+                    }
+                    if self.has_boundary {
+                        let block = scattered(0, 1);
+                        appended.push(AppendedBlock { slot: Slot(slot), plane: Plane::Boundary, block });
+                    }
+                }
+            }
+        }
+        let row = |slot| Row {
+            slot: Slot(slot),
+            request: RequestId(slot),
+            token: 1,
+            position: context - 1,
+            tokens: 1,
+            depth,
+            ends_prompt: false,
+        };
+        self.next_id += 1;
+        Batch { id: self.next_id - 1, stage, rows: (0..batch).map(row).collect(), admitted, appended }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floors_are_the_issues() {
+        let check = |model, batch: u64, floor: f64| {
+            let got = floor_ms(&Architecture::builtin(model).unwrap(), batch * 512);
+            assert!((got - floor).abs() < 0.01, "{model}, {batch}: {got}");
+        };
+        check("ouro-1.4b", 1, 0.597);
+        check("ouro-1.4b", 64, 2.07);
+        check("huginn-3.5b", 8, 0.842);
+    }
+}

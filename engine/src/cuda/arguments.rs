@@ -1,0 +1,107 @@
+//! What kernels with many arguments take, field by field as their files declare it. An address of 0 is null.
+
+use super::memory::Address;
+
+/// `norm.cu`'s `NormArgs`; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Norm {
+    pub(super) header: Address,
+    pub(super) rows: Address,
+    pub(super) x: Address,
+    pub(super) branch: Address,
+    pub(super) branch_norm: Address,
+    pub(super) final_norm: Address,
+    pub(super) next_norm: Address,
+    pub(super) x_out: Address,
+    pub(super) y_out: Address,
+    pub(super) state: Address,
+    pub(super) gates: [Address; 2],
+    pub(super) biases: [Address; 2],
+    pub(super) signals: Address,
+    pub(super) x_by_slot: i32,
+    pub(super) state_by_slot: i32,
+}
+
+/// `attention_decode.cu`'s `DecodeArgs`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DecodeAttention {
+    pub(super) header: Address,
+    pub(super) items: Address,
+    pub(super) qkv: Address,
+    pub(super) qk_bias: Address,
+    pub(super) factors: Address,
+    pub(super) pool: Address,
+    pub(super) tables: Address,
+    pub(super) depths: Address,
+    pub(super) parts: Address,
+    pub(super) part_sums: Address,
+    pub(super) arrived: Address,
+    pub(super) next: Address,
+    pub(super) out: Address,
+    pub(super) blocks_max: i32,
+    pub(super) planes: i32,
+    pub(super) context_max: i32,
+    pub(super) layout: i32,
+    pub(super) boundary: i32,
+    pub(super) depth: i32,
+    pub(super) marks_depth: i32,
+}
+
+/// `gemm_fused.cu`'s `Fused`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fused {
+    pub(super) header: Address,
+    pub(super) rows: Address,
+    pub(super) x: Address,
+    pub(super) branch: Address,
+    pub(super) branch_norm: Address,
+    pub(super) next_norm: Address,
+    pub(super) x_out: Address,
+    pub(super) weights: Address,
+    pub(super) y: Address,
+    pub(super) outputs: i32,
+    pub(super) count: i32,
+    pub(super) x_by_slot: i32,
+}
+
+/// `attention_prefill.cu`'s `PrefillArgs`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PrefillAttention {
+    pub(super) header: Address,
+    pub(super) tokens: Address,
+    pub(super) tiles: Address,
+    pub(super) qkv: Address,
+    pub(super) qk_bias: Address,
+    pub(super) factors: Address,
+    pub(super) pool: Address,
+    pub(super) tables: Address,
+    pub(super) depths: Address,
+    pub(super) out: Address,
+    pub(super) blocks_max: i32,
+    pub(super) planes: i32,
+    pub(super) context_max: i32,
+    pub(super) layout: i32,
+    pub(super) boundary: i32,
+    pub(super) depth: i32,
+    pub(super) marks_depth: i32,
+}
+
+/// `sample.cu`'s `SampleArgs`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    pub(super) header: Address,
+    pub(super) rows: Address,
+    pub(super) keys: Address,
+    pub(super) logits: Address,
+    pub(super) last_tokens: Address,
+    pub(super) chosen: Address,
+    pub(super) temperature: f32,
+    pub(super) top_p: f32,
+    pub(super) top_k: i32,
+    pub(super) seed: u64,
+}

@@ -1,0 +1,208 @@
+//! Kernels from source to machine code: compiled by NVRTC for one model and architecture, kept on disk by content.
+#![expect(unsafe_code, reason = "every call of the compiler is one")]
+
+use std::ffi::{CString, c_char};
+use std::path::PathBuf;
+
+use cudarc::nvrtc::sys;
+
+use super::error::CudaError;
+use crate::architecture::{Architecture, Family};
+
+const COMMON: &str = concat!(
+    include_str!("kernels/common.cuh"),
+    include_str!("kernels/rope.cuh"),
+    include_str!("kernels/skinny.cuh"),
+    include_str!("kernels/ring.cuh")
+);
+
+/// A kernel file: its name, its text, and the kernels in it that are used.
+pub(super) struct Source {
+    pub(super) file: &'static str,
+    text: &'static str,
+    pub(super) kernels: &'static [&'static str],
+}
+
+macro_rules! source {
+    ($file:literal, $($kernel:literal),* $(,)?) => {
+        Source { file: $file, text: include_str!(concat!("kernels/", $file)), kernels: &[$($kernel),*] }
+    };
+}
+
+/// Every kernel file.
+static SOURCES: [Source; 11] = [
+    source!("fill.cu", "fill_weights", "fill_noise"),
+    source!("begin.cu", "begin"),
+    source!("embed.cu", "embed", "start_loop", "join", "gather"),
+    source!("norm.cu", "norm_step", "silu"),
+    source!(
+        "gemm_skinny.cu",
+        "skinny_hidden_8",
+        "skinny_hidden_16",
+        "skinny_attention_8",
+        "skinny_attention_16",
+        "skinny_ffn_8",
+        "skinny_ffn_16",
+        "skinny_joined_8",
+        "skinny_joined_16",
+        "skinny_gated_8",
+        "skinny_gated_16",
+        "skinny_logits_8",
+        "skinny_logits_16",
+    ),
+    source!(
+        "gemm_fused.cu",
+        "fused_hidden_1",
+        "fused_hidden_8",
+        "fused_gated_1",
+        "fused_gated_8",
+        "ring_attention_1",
+        "ring_attention_8",
+        "ring_ffn_1",
+        "ring_ffn_8",
+        "ring_logits_1",
+        "ring_logits_8",
+    ),
+    source!("gemm_tile.cu", "tile_bf16", "tile_f32"),
+    source!("attention_decode.cu", "decode_attention", "decode_attention_wide"),
+    source!("attention_prefill.cu", "prefill_store", "prefill_attention"),
+    source!("sample.cu", "sample"),
+    source!("transfer.cu", "move_blocks", "move_depths", "set_tokens"),
+];
+
+/// The files that a model needs.
+pub(super) fn sources(family: Family) -> impl Iterator<Item = &'static Source> {
+    SOURCES.iter().filter(move |source| source.file != "gemm_fused.cu" || family == Family::Ouro)
+}
+
+/// The model's shape as the kernels see it.
+fn defines(architecture: &Architecture, block_tokens: u32) -> Vec<String> {
+    let a = architecture;
+    let ouro = u64::from(a.family == Family::Ouro);
+    [
+        ("HIDDEN", a.hidden),
+        ("FFN", a.ffn),
+        ("HEADS", a.heads),
+        ("HEAD_DIM", a.head_dim),
+        ("VOCAB", a.vocab),
+        ("OURO", ouro),
+        ("BLOCK_TOKENS", u64::from(block_tokens)),
+        ("SKINNY_WARPS", super::ops::SKINNY_WARPS as u64),
+    ]
+    .map(|(name, value)| format!("-D{name}={value}"))
+    .to_vec()
+}
+
+/// Machine code of a file for a model: from the cache, or compiled.
+///
+/// # Errors
+/// It does not compile.
+pub(super) fn compile(
+    source: &Source,
+    architecture: &Architecture,
+    block_tokens: u32,
+    arch: &str,
+) -> Result<Vec<u8>, CudaError> {
+    let mut options = defines(architecture, block_tokens);
+    options.extend([format!("--gpu-architecture={arch}"), "--std=c++17".into()]);
+    let text = format!("{COMMON}\n{}", source.text);
+    let cached = cache_path(&text, &options);
+    if let Some(image) = cached.as_ref().and_then(|path| std::fs::read(path).ok()) {
+        return Ok(image);
+    }
+    let image = run(source.file, arch, &text, &options)?;
+    if let Some(path) = cached {
+        // A cache that cannot be written costs the next start a few seconds and nothing else. The rename keeps another
+        // process from reading half a file.
+        let partial = path.with_extension(format!("{}", std::process::id()));
+        let _ = path.parent().map(std::fs::create_dir_all);
+        let _ = std::fs::write(&partial, &image).and_then(|()| std::fs::rename(&partial, &path));
+    }
+    Ok(image)
+}
+
+fn run(file: &'static str, arch: &str, text: &str, options: &[String]) -> Result<Vec<u8>, CudaError> {
+    let failed = |log: String| CudaError::Compile { file, arch: arch.to_owned(), log };
+    let text = CString::new(text).map_err(|error| failed(error.to_string()))?;
+    let name = CString::new(file).map_err(|error| failed(error.to_string()))?;
+    let options: Vec<CString> = options.iter().filter_map(|option| CString::new(option.as_str()).ok()).collect();
+    let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+    let mut program = std::ptr::null_mut();
+    // SAFETY: all strings end in zero and outlive the calls; buffers have the sizes that the compiler names.
+    unsafe {
+        let none = std::ptr::null();
+        sys::nvrtcCreateProgram(&mut program, text.as_ptr(), name.as_ptr(), 0, none, none)
+            .result()
+            .map_err(|error| failed(format!("{error:?}")))?;
+        let compiled = sys::nvrtcCompileProgram(program, pointers.len() as i32, pointers.as_ptr()).result();
+        let image = match compiled {
+            Ok(()) => image(program).map_err(|error| failed(format!("{error:?}"))),
+            Err(_) => Err(failed(log(program))),
+        };
+        let _ = sys::nvrtcDestroyProgram(&mut program);
+        image
+    }
+}
+
+/// # Safety
+/// The program was compiled.
+unsafe fn image(program: sys::nvrtcProgram) -> Result<Vec<u8>, cudarc::nvrtc::result::NvrtcError> {
+    let mut bytes = 0;
+    // SAFETY: as the caller promises; the buffer has the size that the compiler names.
+    unsafe {
+        sys::nvrtcGetCUBINSize(program, &mut bytes).result()?;
+        let mut image = vec![0u8; bytes];
+        sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()).result()?;
+        Ok(image)
+    }
+}
+
+/// # Safety
+/// The program exists.
+unsafe fn log(program: sys::nvrtcProgram) -> String {
+    let mut bytes = 0;
+    // SAFETY: as the caller promises; the buffer has the size that the compiler names.
+    unsafe {
+        let _ = sys::nvrtcGetProgramLogSize(program, &mut bytes);
+        let mut log = vec![0u8; bytes];
+        let _ = sys::nvrtcGetProgramLog(program, log.as_mut_ptr().cast());
+        String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned()
+    }
+}
+
+/// `$LOOPBATCH_KERNEL_CACHE`, else `$XDG_CACHE_HOME/loopbatch`, else `~/.cache/loopbatch`; none if there is no home.
+fn cache_path(text: &str, options: &[String]) -> Option<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let folder = match std::env::var_os("LOOPBATCH_KERNEL_CACHE") {
+        Some(folder) => PathBuf::from(folder),
+        None => std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?.join("loopbatch"),
+    };
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: out pointers are to locals. Another compiler makes another program.
+    let _ = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+    let key = format!("{major}.{minor}{options:?}{text}");
+    let hash = |start: u64| key.bytes().fold(start, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    Some(folder.join(format!("{:016x}{:016x}.cubin", hash(0xcbf2_9ce4_8422_2325), hash(0x6c62_272e_07bb_0142))))
+}
+
+/// Compiles every kernel for a model without a GPU, and names what was compiled.
+///
+/// # Errors
+/// NVRTC is missing, or the first file that does not compile.
+pub fn check_kernels(architecture: &Architecture, block_tokens: u32, arch: &str) -> Result<Vec<String>, CudaError> {
+    // SAFETY: only tries to load the library.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(CudaError::Missing { library: "NVRTC (libnvrtc)", needed_for: "it compiles kernels" });
+    }
+    sources(architecture.family)
+        .map(|source| {
+            let bytes = compile(source, architecture, block_tokens, arch)?.len();
+            Ok(format!(
+                "{} for {}, {arch}: {} kernels, {bytes} bytes",
+                source.file,
+                architecture.name,
+                source.kernels.len()
+            ))
+        })
+        .collect()
+}

@@ -1,0 +1,116 @@
+//! Decode stages recorded at start, one graph per stage and row bucket: what a step costs the host is one launch.
+//!
+//! Depths, lengths and tables are read from device memory, so one core graph serves every depth and context.
+
+use std::collections::BTreeMap;
+
+use super::device::Graph;
+use super::error::CudaError;
+use super::memory::Address;
+use super::model::Model;
+use super::ops::{Ops, Phase};
+use super::options::CudaOptions;
+use super::stages::{Rows, Run};
+use super::store::Store;
+use crate::batch::Stage;
+use crate::live::LiveConfig;
+
+/// Row counts that graphs are recorded for: rows behind a batch's last are computed and dropped.
+const BUCKETS: [usize; 19] = [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256, 320, 384, 512];
+
+/// The decode stages.
+pub(super) const DECODE: [Stage; 4] = [Stage::Prelude, Stage::Core, Stage::Coda, Stage::Forward];
+
+/// A model's decode stages on a device, recorded or not.
+#[derive(Debug)]
+pub(super) struct Graphs {
+    graphs: BTreeMap<(Stage, usize), Graph>,
+}
+
+/// The bucket of a number of rows; beyond the last, multiples of it.
+pub(super) fn bucket(rows: usize) -> usize {
+    let last = BUCKETS[BUCKETS.len() - 1];
+    BUCKETS.into_iter().find(|&bucket| bucket >= rows).unwrap_or_else(|| rows.next_multiple_of(last))
+}
+
+/// Queues a decode stage, kernel by kernel. `count` rows are launched, the header says how many are real.
+pub(super) fn queue(
+    stage: Stage,
+    count: usize,
+    (ops, model, store): (&Ops, &Model, &Store),
+    (config, options): (&LiveConfig, &CudaOptions),
+) -> Result<(), CudaError> {
+    let at = |offset| store.upload.at(offset);
+    let rows = Rows {
+        phase: Phase::Decode,
+        count,
+        header: at(0),
+        rows: at(store.places.rows()),
+        parts: at(store.places.items()),
+        tiles: 0,
+    };
+    let mut run = Run {
+        ops,
+        model,
+        store,
+        rows,
+        layout: config.scheduler.kv.layout,
+        initial_state: config.initial_state,
+        sampling: options.sampling,
+        r_max: config.scheduler.r_max,
+        launches: 0,
+    };
+    let loops = if stage == Stage::Forward { run.r_max.0 } else { 1 };
+    let launches = loops as usize * model.core.len() + model.prelude.len() + model.coda.len();
+    assert!(launches * 4 <= store.counters.bytes(), "a stage has more attention launches than work counters");
+    ops.begin(at(0), store.tables.address(), (store.counters.address(), launches as i32))?;
+    if matches!(stage, Stage::Prelude | Stage::Forward) {
+        run.prelude()?;
+    }
+    match stage {
+        Stage::Core => run.core(0)?,
+        Stage::Forward => (1..=run.r_max.0).try_for_each(|depth| run.core(depth))?,
+        _ => {}
+    }
+    if matches!(stage, Stage::Coda | Stage::Forward) {
+        run.coda()?;
+        let addresses: [Address; 4] = [at(0), at(store.places.rows()), at(store.places.keys()), store.y.address()];
+        run.speak(addresses, count)?;
+    }
+    Ok(())
+}
+
+impl Graphs {
+    /// Nothing recorded: every stage is queued kernel by kernel.
+    pub(super) fn none() -> Self {
+        Self { graphs: BTreeMap::new() }
+    }
+
+    /// Records every decode stage for batches of up to `rows` rows. The upload must hold a header of no rows.
+    pub(super) fn record(
+        rows: usize,
+        (ops, model, store): (&Ops, &Model, &Store),
+        (config, options): (&LiveConfig, &CudaOptions),
+    ) -> Result<Self, CudaError> {
+        let mut graphs = BTreeMap::new();
+        for count in BUCKETS.into_iter().filter(|&count| count <= bucket(rows)) {
+            for stage in DECODE {
+                let queue = || queue(stage, count, (ops, model, store), (config, options));
+                // Once for real: libraries load their kernels and choose algorithms, which a capture cannot do.
+                queue()?;
+                ops.device.synchronize()?;
+                graphs.insert((stage, count), ops.device.capture(queue)?);
+            }
+        }
+        Ok(Self { graphs })
+    }
+
+    pub(super) fn get(&self, stage: Stage, rows: usize) -> Option<&Graph> {
+        self.graphs.get(&(stage, bucket(rows)))
+    }
+
+    /// Graphs recorded.
+    pub(super) fn len(&self) -> usize {
+        self.graphs.len()
+    }
+}

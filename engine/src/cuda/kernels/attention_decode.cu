@@ -1,0 +1,229 @@
+// One query a row over paged KV, rows of any depth in one launch. Reference: cpu/attention.rs, cpu/layer.rs, live/tables.rs.
+//
+// A work item is 128 tokens of one row and head; the split does not depend on the batch, and the last block to arrive at a
+// (row, head) merges the parts in order: no batch and no timing changes a bit. The block with a row's last tokens also
+// turns and stores the new key and value.
+//
+// `last_exited` needs no copies: a loop at depth d reads token j from plane min(d, exit of j).
+
+static_assert(HEAD_DIM <= 128, "one thread a pair, and 16 lanes a token");
+constexpr int SPLIT = 128;
+
+// With what it needs of its row, so that nothing hangs on a second load.
+struct __align__(16) Item { int row, split, first, splits, slot, position, depth, unused; };
+
+struct DecodeArgs {
+    const Header* header;
+    const Item* items;
+    const bf16* qkv;
+    const bf16* qk_bias;   // Huginn
+    const float2* factors; // by position, then pair
+    bf16* pool;            // this layer's
+    const int* tables;     // by slot, then plane, then block
+    unsigned char* depths; // by slot, then position: the deepest loop that ran
+    float* parts;          // by item, then head
+    float2* part_sums;
+    unsigned* arrived;     // by row, then head; zero at rest
+    unsigned* next;        // this launch's work counter
+    bf16* out;
+    int blocks_max, planes, context_max, layout, boundary;
+    int depth;             // all rows' depth, or 0 for each row's own
+    int marks_depth;       // the first core layer notes the depth of the new token
+};
+
+__device__ __forceinline__ int address(const DecodeArgs& a, int slot, int depth, int token, bool own) {
+    int plane = 0;
+    if (!a.boundary) {
+        int from = depth;
+        if (a.layout == 1 && !own) from = min(depth, (int)a.depths[(size_t)slot * a.context_max + token]);
+        plane = plane_written(a.layout, from);
+    }
+    int block = a.tables[((size_t)slot * a.planes + plane) * a.blocks_max + token / BLOCK_TOKENS];
+    return block * 2 * HEADS * BLOCK_TOKENS + token % BLOCK_TOKENS;
+}
+
+__device__ __forceinline__ uint4 load_kv(const bf16* p) {
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+    return v;
+}
+
+// One head of the new token, turned: pair `pair` of `from`, which is the query or the key.
+__device__ __forceinline__ void turned(const bf16* from, const bf16* bias, float2 factor, int pair, float& x, float& y) {
+    int i = first_of(pair), j = second_of(pair);
+    x = widen(from[i]);
+    y = widen(from[j]);
+    if (bias) {
+        x = rounded(x + widen(bias[i]));
+        y = rounded(y + widen(bias[j]));
+    }
+    turn(x, y, factor);
+}
+
+// Few rows take 8 warps a block, so that a split's keys and values are all on their way before the wait.
+template <int WARPS> __device__ __forceinline__ void attend(const DecodeArgs& a) {
+    __shared__ int addresses[SPLIT];
+    __shared__ float query[HEAD_DIM];
+    __shared__ __align__(16) bf16 new_key[HEAD_DIM], new_value[HEAD_DIM];
+    __shared__ float sums[WARPS * 2][HEAD_DIM];
+    __shared__ float2 stats[WARPS * 2];
+    __shared__ int shared_next;
+    __shared__ bool is_last;
+    launch_dependents();
+    const int tid = threadIdx.x, warp = tid >> 5, half = (tid >> 4) & 1, c = tid & 15;
+    const bool active = c * 8 < HEAD_DIM;
+    const int work = a.header->items * HEADS;
+    const float scale = rsqrtf((float)HEAD_DIM);
+    bool waited = false;
+
+    for (int w = blockIdx.x; w < work;) {
+        const Item item = a.items[w / HEADS];
+        const int head = w % HEADS;
+        const int length = item.position + 1, t0 = item.split * SPLIT, t1 = min(length, t0 + SPLIT);
+        const int depth = a.depth ? a.depth : item.depth;
+        if (tid < SPLIT && t0 + tid < t1) addresses[tid] = address(a, item.slot, depth, t0 + tid, t0 + tid == length - 1);
+        __syncthreads();
+
+        // Keys and values of earlier tokens were stored by earlier batches, so the first ones are fetched before the wait.
+        const size_t head_base = (size_t)head * BLOCK_TOKENS;
+        uint4 k[8], v[8];
+        auto fetch = [&](int g) {
+            #pragma unroll
+            for (int j = 0; j < 8; j++) {
+                int t = g + j * 2 + half;
+                k[j] = make_uint4(0, 0, 0, 0);
+                v[j] = make_uint4(0, 0, 0, 0);
+                if (active && t < t1 && t != length - 1) {
+                    const bf16* p = a.pool + (head_base + addresses[t - t0]) * HEAD_DIM + c * 8;
+                    k[j] = load_kv(p);
+                    v[j] = load_kv(p + (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM);
+                }
+            }
+        };
+        fetch(t0 + warp * 16);
+        const int pair = tid;
+        float2 factor = make_float2(0, 0);
+        if (pair < PAIRS) factor = a.factors[(size_t)item.position * PAIRS + pair];
+        if (!waited) wait_for_previous();
+        waited = true;
+        if (tid == 0) shared_next = gridDim.x + atomicAdd(a.next, 1);
+
+        const bf16* qkv = a.qkv + (size_t)item.row * 3 * ATTENTION + head * HEAD_DIM;
+        if (pair < PAIRS) {
+            float x, y;
+            turned(qkv, a.qk_bias ? a.qk_bias + head * HEAD_DIM : nullptr, factor, pair, x, y);
+            query[first_of(pair)] = x;
+            query[second_of(pair)] = y;
+        }
+        if (t1 == length) {
+            bf16* to = a.pool + (head_base + addresses[length - 1 - t0]) * HEAD_DIM;
+            if (pair < PAIRS) {
+                float x, y;
+                turned(qkv + ATTENTION, a.qk_bias ? a.qk_bias + ATTENTION + head * HEAD_DIM : nullptr, factor, pair, x, y);
+                int i = first_of(pair), j = second_of(pair);
+                to[i] = new_key[i] = narrow(x);
+                to[j] = new_key[j] = narrow(y);
+            }
+            to += (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM;
+            if (tid < HEAD_DIM) to[tid] = new_value[tid] = qkv[2 * ATTENTION + tid];
+            if (tid == 0 && head == 0 && a.marks_depth) a.depths[(size_t)item.slot * a.context_max + item.position] = depth;
+        }
+        __syncthreads();
+
+        float q[8];
+        #pragma unroll
+        for (int i = 0; i < 8; i++) q[i] = active ? query[c * 8 + i] : 0;
+        float m = -INFINITY, l = 0, o[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        #pragma unroll 1
+        for (int g = t0 + warp * 16; g < t1;) {
+            // The new token is in one warp's last group.
+            if (length - 1 < g + 16 && active) {
+                #pragma unroll
+                for (int j = 0; j < 8; j++) if (g + j * 2 + half == length - 1) {
+                    k[j] = *(const uint4*)(new_key + c * 8);
+                    v[j] = *(const uint4*)(new_value + c * 8);
+                }
+            }
+            float s[8], largest = m;
+            #pragma unroll
+            for (int j = 0; j < 8; j++) {
+                int t = g + j * 2 + half;
+                float f[8], dot = 0;
+                unpack8(k[j], f);
+                #pragma unroll
+                for (int i = 0; i < 8; i++) dot += f[i] * q[i];
+                #pragma unroll
+                for (int step = 8; step; step >>= 1) dot += __shfl_xor_sync(~0u, dot, step);
+                s[j] = t < t1 ? dot * scale : -INFINITY;
+                largest = fmaxf(largest, s[j]);
+            }
+            // -inf minus -inf is not a number: a half that has seen no token yet keeps zeros.
+            float correction = m == -INFINITY ? 0.f : __expf(m - largest);
+            l *= correction;
+            #pragma unroll
+            for (int i = 0; i < 8; i++) o[i] *= correction;
+            #pragma unroll
+            for (int j = 0; j < 8; j++) {
+                float p = s[j] == -INFINITY ? 0.f : __expf(s[j] - largest), f[8];
+                l += p;
+                unpack8(v[j], f);
+                #pragma unroll
+                for (int i = 0; i < 8; i++) o[i] += p * f[i];
+            }
+            m = largest;
+            g += WARPS * 16;
+            if (g < t1) fetch(g);
+        }
+
+        // The half warps of this block, in order.
+        if (active)
+            #pragma unroll
+            for (int i = 0; i < 8; i++) sums[warp * 2 + half][c * 8 + i] = o[i];
+        if (c == 0) stats[warp * 2 + half] = make_float2(m, l);
+        __syncthreads();
+        float largest = -INFINITY, total = 0, value = 0;
+        #pragma unroll
+        for (int i = 0; i < WARPS * 2; i++) largest = fmaxf(largest, stats[i].x);
+        #pragma unroll
+        for (int i = 0; i < WARPS * 2; i++) {
+            float e = stats[i].x == -INFINITY ? 0.f : __expf(stats[i].x - largest);
+            total += e * stats[i].y;
+            if (tid < HEAD_DIM) value += e * sums[i][tid];
+        }
+        bf16* out = a.out + (size_t)item.row * ATTENTION + head * HEAD_DIM;
+        if (item.splits == 1) {
+            if (tid < HEAD_DIM) out[tid] = narrow(value / total);
+        } else {
+            size_t part = (size_t)w;
+            if (tid < HEAD_DIM) a.parts[part * HEAD_DIM + tid] = value;
+            if (tid == 0) a.part_sums[part] = make_float2(largest, total);
+            __threadfence();
+            __syncthreads();
+            if (tid == 0) {
+                unsigned* arrived = a.arrived + item.row * HEADS + head;
+                is_last = atomicAdd(arrived, 1) == (unsigned)item.splits - 1;
+                if (is_last) *arrived = 0;
+            }
+            __syncthreads();
+            if (is_last) {
+                __threadfence();
+                float top = -INFINITY, sum = 0, x = 0;
+                for (int s = 0; s < item.splits; s++) top = fmaxf(top, __ldcg(&a.part_sums[(size_t)(item.first + s) * HEADS + head]).x);
+                for (int s = 0; s < item.splits; s++) {
+                    size_t other = (size_t)(item.first + s) * HEADS + head;
+                    float2 stat = __ldcg(&a.part_sums[other]);
+                    float e = __expf(stat.x - top);
+                    sum += e * stat.y;
+                    if (tid < HEAD_DIM) x += e * __ldcg(&a.parts[other * HEAD_DIM + tid]);
+                }
+                if (tid < HEAD_DIM) out[tid] = narrow(x / sum);
+            }
+        }
+        w = shared_next;
+        __syncthreads();
+    }
+    if (!waited) wait_for_previous();
+}
+
+extern "C" __global__ void __launch_bounds__(128, 4) decode_attention(const __grid_constant__ DecodeArgs a) { attend<4>(a); }
+extern "C" __global__ void __launch_bounds__(256, 2) decode_attention_wide(const __grid_constant__ DecodeArgs a) { attend<8>(a); }

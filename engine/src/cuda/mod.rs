@@ -1,0 +1,37 @@
+//! The CUDA executor: Ouro and Huginn on one GPU, over the scheduler's block tables. Its reference is [`crate::cpu`].
+//!
+//! Weights, KV and activations between kernels are bf16, sums are f32. A decode step is one recorded graph of kernels
+//! that start while their predecessor still runs and fetch weights meanwhile (`kernels/common.cuh`). Depths, lengths and
+//! block tables are data on the device, so rows of any depth share a launch and one graph serves every depth.
+//!
+//! Invariant: the host never waits for the device between a batch's launch and `wait`, except to learn output tokens
+//! that a recompute or a restore needs.
+//!
+//! Invariant: the same batches give the same bits. There are no float atomics; splits of K and of contexts are fixed, and
+//! merged in order. With `batch_invariant` a row's bits do not depend on what shares its batch either.
+
+mod arguments;
+mod compile;
+mod device;
+mod error;
+mod executor;
+mod flight;
+mod graphs;
+mod lt;
+mod memory;
+mod mirror;
+mod model;
+mod ops;
+mod options;
+mod prefill;
+mod stages;
+mod store;
+mod transfer;
+mod upload;
+
+pub use compile::check_kernels;
+pub use device::Device;
+pub use error::CudaError;
+pub use executor::CudaExecutor;
+pub use flight::CudaStats;
+pub use options::{CudaOptions, KvBudget, Sampling, WeightSource};

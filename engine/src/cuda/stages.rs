@@ -1,0 +1,310 @@
+//! The stages as sequences of kernels, the same for decode (rows by slot, one token each) and prefill (packed tokens).
+
+use super::arguments::{DecodeAttention, Fused, Norm, PrefillAttention, Sample};
+use super::error::CudaError;
+use super::memory::Address;
+use super::model::{Layer, Model};
+use super::ops::{Ops, Phase};
+use super::options::Sampling;
+use super::store::{Pool, Store};
+use super::upload::SPLIT;
+use crate::architecture::Family;
+use crate::layout::Layout;
+use crate::models::initial_state::InitialState;
+use crate::units::Depth;
+
+/// Which layers run, and where their KV lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Region {
+    Boundary {
+        first: usize,
+    },
+    /// All rows at one depth, or each at its own (0).
+    Core {
+        depth: u8,
+    },
+}
+
+/// What follows a part's last layer.
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    final_norm: Address,
+    next_norm: Address,
+    x_out: Address,
+    y_out: Address,
+    state: Address,
+    signals: Address,
+}
+
+/// How the rows of this batch are laid out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows {
+    pub(super) phase: Phase,
+    /// Rows that kernels are launched for: the bucket in decode, all tokens in prefill.
+    pub(super) count: usize,
+    pub(super) header: Address,
+    pub(super) rows: Address,
+    /// Decode: work items; prefill: query tiles.
+    pub(super) parts: Address,
+    pub(super) tiles: usize,
+}
+
+/// Everything that a stage needs.
+pub(super) struct Run<'a> {
+    pub(super) ops: &'a Ops,
+    pub(super) model: &'a Model,
+    pub(super) store: &'a Store,
+    pub(super) rows: Rows,
+    pub(super) layout: Layout,
+    pub(super) initial_state: InitialState,
+    pub(super) sampling: Sampling,
+    pub(super) r_max: Depth,
+    /// Attention launches so far, each of which has a work counter.
+    pub(super) launches: i32,
+}
+
+impl Run<'_> {
+    fn decode(&self) -> bool {
+        self.rows.phase == Phase::Decode
+    }
+
+    fn state(&self) -> Address {
+        if self.decode() { self.store.state.address() } else { self.store.token_state.address() }
+    }
+
+    fn injected(&self) -> Address {
+        if self.decode() { self.store.injected.address() } else { self.store.token_injected.address() }
+    }
+
+    fn norm(&self, norm: Norm) -> Result<(), CudaError> {
+        let by_slot = i32::from(self.decode());
+        let (header, rows) = (self.rows.header, self.rows.rows);
+        self.ops.norm(Norm { header, rows, state_by_slot: by_slot, ..norm }, self.rows.count)
+    }
+
+    /// Reads rows from the looped states.
+    fn norm_states(&self, norm: Norm) -> Result<(), CudaError> {
+        self.norm(Norm { x: self.state(), x_by_slot: i32::from(self.decode()), ..norm })
+    }
+
+    /// Embedding and the layers before the loop.
+    pub(super) fn prelude(&mut self) -> Result<(), CudaError> {
+        let (s, m) = (self.store, self.model);
+        let scale = match m.architecture.family {
+            Family::Ouro => 1.0,
+            Family::Huginn => (m.architecture.hidden as f32).sqrt(),
+        };
+        let (header, rows, x, y) = (self.rows.header, self.rows.rows, s.x.address(), s.y.address());
+        self.ops.embed([header, rows, s.last_tokens.address(), m.embedding, x], scale, self.rows.count)?;
+        match m.architecture.family {
+            Family::Ouro => self.norm(Norm { x, state: self.state(), ..Norm::default() }),
+            Family::Huginn => {
+                self.norm(Norm { x, next_norm: m.prelude[0].norms[0], y_out: y, ..Norm::default() })?;
+                let end = End { x_out: x, ..End::default() };
+                self.layers(&m.prelude, Region::Boundary { first: 0 }, end)?;
+                let noise = match self.initial_state {
+                    InitialState::Zero => None,
+                    InitialState::Noise { seed } => Some(seed),
+                };
+                let addresses = [header, rows, x, self.injected(), self.state()];
+                self.ops.start_loop(addresses, (self.decode(), noise), self.rows.count)
+            }
+        }
+    }
+
+    /// One loop. `depth` 0: each row's own.
+    pub(super) fn core(&mut self, depth: u8) -> Result<(), CudaError> {
+        let (s, m) = (self.store, self.model);
+        let (x, y) = (s.x.address(), s.y.address());
+        let first = m.core[0].norms[0];
+        if self.ops.fuses(self.rows.count, self.rows.phase) {
+            return self.fused_core(depth);
+        }
+        match &m.adapter {
+            None => self.norm_states(Norm { next_norm: first, x_out: x, y_out: y, ..Norm::default() })?,
+            Some(adapter) => {
+                let joined = s.joined.address();
+                let addresses = [self.rows.header, self.rows.rows, self.state(), self.injected(), joined];
+                self.ops.join(addresses, self.decode(), self.rows.count)?;
+                self.ops.linear(adapter, (joined, x), self.rows.count, self.rows.phase)?;
+                self.norm(Norm { x, next_norm: first, y_out: y, ..Norm::default() })?;
+            }
+        }
+        self.layers(&m.core, Region::Core { depth }, self.core_end())
+    }
+
+    /// The state and, in decode, its exit signal.
+    fn core_end(&self) -> End {
+        let (s, m) = (self.store, self.model);
+        let final_norm = if m.architecture.family == Family::Ouro { m.final_norm } else { 0 };
+        let signals = if self.decode() { s.results.at(s.signals_at()) } else { 0 };
+        End { final_norm, state: self.state(), signals, ..End::default() }
+    }
+
+    /// Ouro's loop for few rows: five kernels a layer. Sums alternate between two buffers, since every block reads the
+    /// last one while one block writes the next.
+    fn fused_core(&mut self, depth: u8) -> Result<(), CudaError> {
+        let (s, m) = (self.store, self.model);
+        let (count, phase, z) = (self.rows.count, self.rows.phase, s.z.address());
+        let (mut sum, mut other) = (s.x.address(), s.other_x.address());
+        let (header, rows) = (self.rows.header, self.rows.rows);
+        let start = Fused { header, rows, x: self.state(), x_by_slot: 1, x_out: sum, ..Fused::default() };
+        let mut fused = Fused { count: count as i32, ..start };
+        for (i, layer) in m.core.iter().enumerate() {
+            let [before_attention, after_attention, before_mlp, after_mlp] = layer.norms;
+            self.ops.fused_qkv(layer, Fused { next_norm: before_attention, y: s.qkv.address(), ..fused })?;
+            self.attention(layer, i, Region::Core { depth })?;
+            self.ops.linear(&layer.out, (s.attended.address(), z), count, phase)?;
+            fused = Fused { x: sum, x_by_slot: 0, branch: z, branch_norm: after_attention, x_out: other, ..fused };
+            self.ops.fused_gated(layer, Fused { next_norm: before_mlp, y: s.gated.address(), ..fused })?;
+            self.ops.linear(&layer.down, (s.gated.address(), z), count, phase)?;
+            std::mem::swap(&mut sum, &mut other);
+            fused = Fused { x: sum, branch_norm: after_mlp, x_out: other, ..fused };
+            if i + 1 < m.core.len() {
+                std::mem::swap(&mut sum, &mut other);
+            }
+        }
+        let after_mlp = m.core[m.core.len() - 1].norms[3];
+        self.end_norm(Norm { x: sum, branch: z, branch_norm: after_mlp, ..Norm::default() }, self.core_end())
+    }
+
+    /// The norm behind a part's last layer, or between two layers.
+    fn end_norm(&self, sum: Norm, end: End) -> Result<(), CudaError> {
+        let mut norm = Norm {
+            final_norm: end.final_norm,
+            next_norm: end.next_norm,
+            x_out: end.x_out,
+            y_out: end.y_out,
+            state: end.state,
+            signals: end.signals,
+            ..sum
+        };
+        if end.signals != 0 {
+            norm.gates = self.model.gates.map(|gate| gate.0);
+            norm.biases = self.model.gates.map(|gate| gate.1);
+        }
+        self.norm(norm)
+    }
+
+    /// The layers behind the loop, up to the LM head's input in `y`.
+    pub(super) fn coda(&mut self) -> Result<(), CudaError> {
+        let (s, m) = (self.store, self.model);
+        let (x, y) = (s.x.address(), s.y.address());
+        match m.architecture.family {
+            Family::Ouro => self.norm_states(Norm { x_out: y, ..Norm::default() }),
+            Family::Huginn => {
+                let (final_norm, next_norm) = (m.final_norm, m.coda[0].norms[0]);
+                self.norm_states(Norm { final_norm, next_norm, x_out: x, y_out: y, ..Norm::default() })?;
+                let end = End { final_norm, x_out: y, ..End::default() };
+                self.layers(&m.coda, Region::Boundary { first: m.prelude.len() }, end)
+            }
+        }
+    }
+
+    /// LM head and the choice of a token for `count` rows of `x`.
+    pub(super) fn speak(&self, [header, rows, keys, x]: [Address; 4], count: usize) -> Result<(), CudaError> {
+        let s = self.store;
+        let logits = s.logits.address();
+        self.ops.logits(&self.model.head, (x, logits), count)?;
+        let Sampling { temperature, top_k, top_p, seed } = self.sampling;
+        let (last_tokens, chosen) = (s.last_tokens.address(), s.results.address());
+        let sample =
+            Sample { header, rows, keys, logits, last_tokens, chosen, temperature, top_p, top_k: top_k as i32, seed };
+        self.ops.sample(sample, count)
+    }
+
+    /// Layers over `x` (the residual stream) and `y` (its norm), each ending with the norm that the next begins with.
+    fn layers(&mut self, layers: &[Layer], region: Region, end: End) -> Result<(), CudaError> {
+        let s = self.store;
+        let (x, y, z) = (s.x.address(), s.y.address(), s.z.address());
+        let (count, phase) = (self.rows.count, self.rows.phase);
+        for (i, layer) in layers.iter().enumerate() {
+            let [_, after_attention, before_mlp, after_mlp] = layer.norms;
+            self.ops.linear(&layer.qkv, (y, s.qkv.address()), count, phase)?;
+            self.attention(layer, i, region)?;
+            self.ops.linear(&layer.out, (s.attended.address(), z), count, phase)?;
+            let sum = Norm { x, branch: z, ..Norm::default() };
+            let between = Norm { branch_norm: after_attention, next_norm: before_mlp, x_out: x, y_out: y, ..sum };
+            self.norm(between)?;
+            self.ops.gated(layer, (y, s.wide.address(), s.gated.address()), count, phase)?;
+            self.ops.linear(&layer.down, (s.gated.address(), z), count, phase)?;
+            let end = match layers.get(i + 1) {
+                Some(next) => End { next_norm: next.norms[0], x_out: x, y_out: y, ..End::default() },
+                None => end,
+            };
+            self.end_norm(Norm { branch_norm: after_mlp, ..sum }, end)?;
+        }
+        Ok(())
+    }
+
+    fn attention(&mut self, layer: &Layer, index: usize, region: Region) -> Result<(), CudaError> {
+        let s = self.store;
+        let (pool, place): (&Pool, usize) = match region {
+            Region::Boundary { first } => (&s.boundary, first + index),
+            Region::Core { .. } => (&s.core, index),
+        };
+        let (boundary, depth) = match region {
+            Region::Boundary { .. } => (1, 0),
+            Region::Core { depth } => (0, i32::from(depth)),
+        };
+        let planes = if boundary == 1 { 1 } else { s.planes as i32 };
+        let tables = s.tables.at(if boundary == 1 { s.slots * s.planes * s.blocks_max * 4 } else { 0 });
+        let layout = match self.layout {
+            Layout::DepthIndexed => 0,
+            Layout::LastExited => 1,
+            Layout::Shared => 2,
+            Layout::FirstThenShared => 3,
+        };
+        let marks_depth = i32::from(boundary == 0 && index == 0);
+        let (blocks_max, context_max) = (s.blocks_max as i32, s.context_max as i32);
+        let (qkv, factors, depths) = (s.qkv.address(), s.factors.address(), s.depths.address());
+        if !self.decode() {
+            let attention = PrefillAttention {
+                header: self.rows.header,
+                tokens: self.rows.rows,
+                tiles: self.rows.parts,
+                qkv,
+                qk_bias: layer.qk_bias,
+                factors,
+                pool: pool.layer(place),
+                tables,
+                depths,
+                out: s.attended.address(),
+                blocks_max,
+                planes,
+                context_max,
+                layout,
+                boundary,
+                depth,
+                marks_depth,
+            };
+            return self.ops.prefill_attention(attention, self.rows.count, self.rows.tiles);
+        }
+        let next = s.counters.at(self.launches as usize * 4);
+        self.launches += 1;
+        let attention = DecodeAttention {
+            header: self.rows.header,
+            items: self.rows.parts,
+            qkv,
+            qk_bias: layer.qk_bias,
+            factors,
+            pool: pool.layer(place),
+            tables,
+            depths,
+            parts: s.parts.address(),
+            part_sums: s.part_sums.address(),
+            arrived: s.arrived.address(),
+            next,
+            out: s.attended.address(),
+            blocks_max,
+            planes,
+            context_max,
+            layout,
+            boundary,
+            depth,
+            marks_depth,
+        };
+        let splits_max = s.context_max.div_ceil(SPLIT as usize);
+        self.ops.decode_attention(attention, (self.rows.count, splits_max))
+    }
+}

@@ -1,0 +1,123 @@
+//! The conformance suite with the CPU executor as its oracle.
+
+use std::collections::BTreeMap;
+
+use engine::architecture::Architecture;
+use engine::conformance::{self, Case, Group, compare, groups, play};
+use engine::cpu::{CpuExecutor, CpuOptions, bf16};
+use engine::cuda::{CudaExecutor, CudaOptions, Device, WeightSource};
+use engine::live::{LiveExecutor, Transcripts};
+use engine::models::weights::Weights;
+
+/// Two bf16 computations of a random model part ways by as much; `rounding_is_all_that_differs` shows that neither is
+/// nearer to the truth.
+fn tolerance(model: &str) -> f64 {
+    if model == "tiny-ouro" { 0.05 } else { 0.12 }
+}
+
+fn cpu(architecture: &Architecture, weights: &Weights, group: &Group, case: &Case) -> Transcripts {
+    let options = CpuOptions { threads: 2, ..CpuOptions::default() };
+    let mut executor = CpuExecutor::<bf16>::new(architecture, weights, case.config(group), options).unwrap();
+    play(&mut executor, group, case).unwrap();
+    executor.transcripts().clone()
+}
+
+/// The whole suite: invariance demands batch-invariant mode. Weights are made on the device from the same seed.
+fn conforms(model: &str, graphs: bool) {
+    let architecture = Architecture::builtin(model).unwrap();
+    let weights = Weights::random(&architecture, 11);
+    let device = Device::open(0).unwrap();
+    let options = CudaOptions { batch_invariant: true, graphs, ..CudaOptions::default() };
+    let mut known: BTreeMap<String, Transcripts> = BTreeMap::new();
+    let report = conformance::run(
+        &architecture,
+        |config| CudaExecutor::new(&device, &architecture, WeightSource::Random { seed: 11 }, config, options),
+        |group, case| {
+            let key = format!("{} {:?}", group.name, case.chunks);
+            known.entry(key).or_insert_with(|| cpu(&architecture, &weights, group, case)).clone()
+        },
+        tolerance(model),
+    )
+    .unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{model}, graphs {graphs}: {} cases, largest error {:.2e}", report.cases.len(), report.max_error());
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn ouro_conforms() {
+    conforms("tiny-ouro", true);
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn huginn_conforms() {
+    conforms("tiny-huginn", true);
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn kernels_launched_one_by_one_conform() {
+    conforms("tiny-ouro", false);
+    conforms("tiny-huginn", false);
+}
+
+/// The fast mode, in which cuBLASLt multiplies large batches, agrees with the CPU too, from loaded weights.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_fast_mode_agrees_with_the_cpu() {
+    for model in ["tiny-ouro", "tiny-huginn"] {
+        let architecture = Architecture::builtin(model).unwrap();
+        let weights = Weights::random(&architecture, 11);
+        let device = Device::open(0).unwrap();
+        let mut largest: f64 = 0.0;
+        for group in groups(&architecture) {
+            for case in &group.cases {
+                let source = WeightSource::Loaded(&weights);
+                let config = case.config(&group);
+                let mut executor =
+                    CudaExecutor::new(&device, &architecture, source, config, CudaOptions::default()).unwrap();
+                play(&mut executor, &group, case).unwrap_or_else(|failure| panic!("{failure}"));
+                let expected = cpu(&architecture, &weights, &group, case);
+                let comparison = compare(&expected, executor.transcripts(), tolerance(model));
+                let comparison =
+                    comparison.unwrap_or_else(|mismatch| panic!("{}, {}: {mismatch}", group.name, case.name));
+                largest = largest.max(comparison.max_error);
+            }
+        }
+        println!("{model}, fast mode: largest error {largest:.2e}");
+    }
+}
+
+/// Against the CPU in f32, the GPU's error is the CPU's own in bf16.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn rounding_is_all_that_differs() {
+    for model in ["tiny-ouro", "tiny-huginn"] {
+        let architecture = Architecture::builtin(model).unwrap();
+        let device = Device::open(0).unwrap();
+        let (mut on_cpu, mut on_gpu) = (0.0, 0.0);
+        for seed in 11..15 {
+            let weights = Weights::random(&architecture, seed);
+            for group in groups(&architecture) {
+                let case = &group.cases[0];
+                let options = CpuOptions { threads: 2, ..CpuOptions::default() };
+                let mut exact = CpuExecutor::<f32>::new(&architecture, &weights, case.config(&group), options).unwrap();
+                play(&mut exact, &group, case).unwrap();
+                let source = WeightSource::Random { seed };
+                let options = CudaOptions { graphs: false, ..CudaOptions::default() };
+                let mut gpu = CudaExecutor::new(&device, &architecture, source, case.config(&group), options).unwrap();
+                play(&mut gpu, &group, case).unwrap();
+                // A tolerance of 1 compares up to the first token that differs.
+                let error = |got: &Transcripts| compare(exact.transcripts(), got, 1.0).unwrap().max_error;
+                on_cpu += error(&cpu(&architecture, &weights, &group, case));
+                on_gpu += error(gpu.transcripts());
+            }
+        }
+        println!(
+            "{model}: mean largest error against f32: {:.2e} on the CPU, {:.2e} on the GPU",
+            on_cpu / 24.0,
+            on_gpu / 24.0
+        );
+        assert!(on_gpu < 1.3 * on_cpu, "{model}: {on_gpu} against {on_cpu}");
+    }
+}

@@ -1,0 +1,6 @@
+//! The CUDA executor against the CPU executor, on tiny models. Without a GPU every test shows as ignored.
+#![cfg(feature = "cuda")]
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod conformance;
+mod serving;

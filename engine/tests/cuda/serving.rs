@@ -1,0 +1,195 @@
+//! The real scheduler over the CUDA executor: what must not change a token, and what the gates say.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use engine::architecture::Architecture;
+use engine::cuda::{CudaExecutor, CudaOptions, Device, Sampling, WeightSource};
+use engine::event_loop::{self, Observer, Step};
+use engine::executor::{ExitSource, VirtualClock};
+use engine::layout::Layout;
+use engine::live::{Exits, LiveConfig, LiveExecutor, Prompts, Transcripts};
+use engine::models::gate::GateSpec;
+use engine::models::initial_state::InitialState;
+use engine::request::{Arrival, Request, RequestId};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Refusal, Scheduler, SchedulerConfig};
+use engine::units::{Depth, Nanos};
+
+/// Prompt and output tokens of each request; more than one attention split for some.
+const WORKLOAD: [(u32, u32); 12] =
+    [(7, 5), (123, 13), (1, 7), (12, 1), (30, 6), (4, 8), (16, 4), (300, 9), (2, 6), (18, 7), (5, 3), (126, 5)];
+
+#[derive(Clone)]
+struct Serve {
+    model: &'static str,
+    mode: Mode,
+    overlap: Overlap,
+    exits: Exits,
+    max_num_seqs: u32,
+    blocks: u32,
+    pressure: Pressure,
+    finish: Finish,
+    sampling: Sampling,
+    workload: Vec<(u32, u32)>,
+}
+
+struct Scattered;
+
+impl ExitSource for Scattered {
+    fn exit_depth(&self, request: RequestId, token: u32) -> Depth {
+        Depth(2 + ((request.0 * 7 + token * 5) % 3) as u8)
+    }
+}
+
+struct Quiet;
+
+impl Observer for Quiet {
+    fn arrived(&mut self, _: &Arrival, _: Nanos, refusal: Option<&Refusal>) {
+        assert!(refusal.is_none(), "{refusal:?}");
+    }
+    fn step(&mut self, _: &Step) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+impl Serve {
+    fn of(model: &'static str) -> Self {
+        Self {
+            model,
+            mode: Mode::Refill { min_coda_batch: 1 },
+            overlap: Overlap::Lookahead,
+            exits: Exits::Replay(Arc::new(Scattered)),
+            max_num_seqs: 5,
+            blocks: 8192,
+            pressure: Pressure::Reserve,
+            finish: Finish::Length,
+            sampling: Sampling::GREEDY,
+            workload: WORKLOAD.to_vec(),
+        }
+    }
+
+    /// Outputs that outgrow a pool in which every prompt fits.
+    fn tight(model: &'static str, pressure: Pressure) -> Self {
+        let planes = u32::from(Architecture::builtin(model).unwrap().r_max.0);
+        let workload = WORKLOAD.iter().map(|&(prompt, output)| (prompt.min(30), output + 12)).collect();
+        Self { blocks: 16 * planes, pressure, max_num_seqs: 5, workload, ..Self::of(model) }
+    }
+
+    fn run(&self) -> (Transcripts, u64) {
+        let architecture = Architecture::builtin(self.model).unwrap();
+        let scheduler = SchedulerConfig {
+            mode: self.mode,
+            overlap: self.overlap,
+            finish: self.finish,
+            max_num_seqs: self.max_num_seqs,
+            max_num_batched_tokens: 1024,
+            min_free_slots: 1,
+            max_context_tokens: 512,
+            r_max: architecture.r_max,
+            r_min: Depth(2),
+            kv: KvConfig {
+                layout: Layout::LastExited,
+                blocks: self.blocks,
+                block_tokens: 4,
+                headroom_blocks: 0,
+                pressure: self.pressure,
+                boundary_layers: architecture.prelude_layers > 0,
+            },
+        };
+        let live = LiveConfig {
+            scheduler,
+            exits: self.exits.clone(),
+            prompts: Prompts::Random { seed: 4 },
+            eos: None,
+            initial_state: InitialState::Noise { seed: 6 },
+            keep_logits: false,
+        };
+        let options = CudaOptions { batch_invariant: true, sampling: self.sampling, ..CudaOptions::default() };
+        let device = Device::open(0).unwrap();
+        let weights = WeightSource::Random { seed: 5 };
+        let mut executor = CudaExecutor::new(&device, &architecture, weights, live, options).unwrap();
+        let mut scheduler = Scheduler::new(scheduler).unwrap();
+        let late = u32::from(self.finish == Finish::Eos) * 3;
+        let arrivals = (0..).zip(&self.workload).map(|(id, &(prompt_tokens, output_tokens))| {
+            let max_output_tokens = output_tokens + late;
+            let request = Request { id: RequestId(id), arrival: Nanos::ZERO, prompt_tokens, max_output_tokens };
+            Arrival { request, output_tokens }
+        });
+        let arrivals: Vec<Arrival> = arrivals.collect();
+        let clock = &mut VirtualClock::default();
+        event_loop::run(&mut scheduler, &mut executor, clock, &mut arrivals.into_iter(), &mut Quiet).unwrap();
+        assert_eq!(executor.stats().eager_fallbacks, 0, "every decode step is a graph");
+        (executor.transcripts().clone(), scheduler.preemptions())
+    }
+}
+
+fn assert_same(a: &Transcripts, b: &Transcripts, what: &str) {
+    for ((request, a), (_, b)) in a.iter().zip(b.iter()) {
+        assert_eq!((&a.output, &a.depths), (&b.output, &b.depths), "{what}: request {}", request.0);
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn modes_and_overlaps_and_pressure_change_no_token() {
+    for model in ["tiny-ouro", "tiny-huginn"] {
+        let (expected, _) = Serve { mode: Mode::NoRefill, max_num_seqs: 1, ..Serve::of(model) }.run();
+        for overlap in [Overlap::Synchronous, Overlap::Asynchronous, Overlap::Lookahead] {
+            for mode in [Mode::Refill { min_coda_batch: 1 }, Mode::Refill { min_coda_batch: 3 }, Mode::NoRefill] {
+                let (got, _) = Serve { mode, overlap, ..Serve::of(model) }.run();
+                assert_same(&got, &expected, &format!("{model}, {mode:?}, {overlap:?}"));
+            }
+            let eos = Serve { overlap, finish: Finish::Eos, ..Serve::of(model) };
+            assert_same(&eos.run().0, &expected, &format!("{model}, ended by the executor, {overlap:?}"));
+        }
+        let tight = Serve::tight(model, Pressure::Offload);
+        let (got, preemptions) = tight.run();
+        assert!(preemptions > 2, "{model}: the pool was meant to be too small");
+        let (roomy, _) = Serve { blocks: 8192, ..tight }.run();
+        assert_same(&got, &roomy, &format!("{model}, offloaded"));
+        let (wide, _) = Serve { max_num_seqs: 12, ..Serve::of(model) }.run();
+        assert_same(&wide, &expected, &format!("{model}, W = 12"));
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn recomputing_makes_progress_while_tokens_are_on_their_way() {
+    for overlap in [Overlap::Asynchronous, Overlap::Lookahead] {
+        let tight = Serve { overlap, ..Serve::tight("tiny-ouro", Pressure::Recompute) };
+        let (got, preemptions) = tight.run();
+        assert!(preemptions > 2);
+        assert!(got.iter().zip(&tight.workload).all(|((_, t), &(_, output))| t.output.len() == output as usize));
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn gates_leave_at_several_depths_and_a_schedule_does_not_change_them() {
+    for (model, threshold) in [("tiny-ouro", 0.6), ("tiny-huginn", 0.3)] {
+        let gate = Exits::Gate(GateSpec { threshold, min_depth: None, lookahead: true });
+        let run = Serve { exits: gate, ..Serve::of(model) };
+        let (expected, _) = Serve { max_num_seqs: 1, ..run.clone() }.run();
+        let (got, _) = run.run();
+        assert_same(&got, &expected, model);
+        let mut depths: Vec<u8> = got.iter().flat_map(|(_, t)| t.depths[1..].iter().map(|depth| depth.0)).collect();
+        depths.sort_unstable();
+        depths.dedup();
+        println!("{model}: depths {depths:?}");
+        assert!(depths.len() > 1, "{model}: exits at {depths:?} only");
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn draws_depend_on_seed_request_and_token_alone() {
+    let sampling = Sampling { temperature: 0.8, top_k: 40, top_p: 0.9, seed: 3 };
+    let run = Serve { sampling, ..Serve::of("tiny-ouro") };
+    let (a, _) = run.run();
+    let (b, _) = Serve { max_num_seqs: 1, mode: Mode::NoRefill, ..run.clone() }.run();
+    assert_same(&a, &b, "another schedule");
+    let (c, _) = Serve { sampling: Sampling { seed: 4, ..sampling }, ..run.clone() }.run();
+    assert!(a.iter().zip(c.iter()).any(|((_, a), (_, c))| a.output != c.output), "another seed draws other tokens");
+    let (one, _) = Serve { sampling: Sampling { top_k: 1, top_p: 1.0, ..sampling }, ..run.clone() }.run();
+    assert_same(&one, &Serve { sampling: Sampling::GREEDY, ..run }.run().0, "the best of one");
+}
