@@ -63,7 +63,7 @@ pub fn measure<E: LiveExecutor>(
         let scheduler = config.scheduler;
         let failed = |error| CalibrateError::execution(format!("filling the cache at {loops} loops"), error);
         let mut rig = Rig::new(make(config).map_err(failed)?, &scheduler, &held_tokens);
-        rig.fill(watch).map_err(failed)?;
+        rig.fill(watch.clock).map_err(failed)?;
         rigs.push((u32::from(loops), rig));
     }
     let host_tokens = vec![PROMPT_TOKENS + OUTPUT_TOKENS; held_tokens.len()];

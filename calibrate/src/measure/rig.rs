@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::architecture::Architecture;
 use engine::batch::{AppendedBlock, Batch, Plane, Row, Slot, Stage};
-use engine::executor::ExitSource;
+use engine::executor::{Clock, ExitSource};
 use engine::live::{Exits, LiveConfig, LiveExecutor, Prompts};
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
@@ -15,7 +15,7 @@ use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConf
 use engine::units::{Depth, Nanos};
 
 use super::plan::Plan;
-use super::watch::{Sample, Samples, Times, Watch};
+use super::watch::{Samples, Times, Watch, is_disturbed};
 
 /// Prompt tokens in a batch that fills the cache.
 const FILL_TOKENS: u32 = 2048;
@@ -25,6 +25,9 @@ const FILL_CHUNK: u32 = 128;
 
 /// Timed launches of a kind that takes long, or that no simulation is sensitive to.
 const LAUNCHES: u32 = 3;
+
+/// A sequence's slot, position and tokens in a batch.
+type Rows = (u32, u32, u32);
 
 /// An executor and what its sequences hold.
 #[derive(Debug)]
@@ -120,7 +123,7 @@ impl<E: LiveExecutor> Rig<E> {
     }
 
     /// Prefills every sequence to its length.
-    pub(super) fn fill(&mut self, watch: &mut Watch<'_>) -> Result<(), E::Error> {
+    pub(super) fn fill(&mut self, clock: &mut dyn Clock) -> Result<(), E::Error> {
         loop {
             let mut room = FILL_TOKENS;
             let mut chunks = Vec::new();
@@ -134,7 +137,7 @@ impl<E: LiveExecutor> Rig<E> {
             if chunks.is_empty() {
                 return Ok(());
             }
-            self.run(Stage::Prefill, &chunks, self.depth, watch)?;
+            self.run(Stage::Prefill, &chunks, self.depth, clock)?;
             for (slot, position, tokens) in chunks {
                 self.sequences[slot as usize].filled = position + tokens;
             }
@@ -150,11 +153,8 @@ impl<E: LiveExecutor> Rig<E> {
         watch: &mut Watch<'_>,
     ) -> Result<Times, E::Error> {
         let rows = decode_rows(batch, context);
-        let mut samples = Samples::new(plan.warm_up, plan.tokens);
-        while samples.want_more(watch) {
-            samples.add(self.run(Stage::Forward, &rows, self.depth, watch)?);
-        }
-        Ok(samples.times())
+        let depth = self.depth;
+        self.sample(plan.warm_up, plan.tokens, &rows, watch, |rig, clock| rig.run(Stage::Forward, &rows, depth, clock))
     }
 
     /// Decode steps in stages: the times of core, prelude and coda, each as a launch of its own.
@@ -169,11 +169,18 @@ impl<E: LiveExecutor> Rig<E> {
         let samples = || Samples::new(plan.warm_up, plan.tokens);
         let (mut prelude, mut core, mut coda) = (samples(), samples(), samples());
         while [&mut prelude, &mut core, &mut coda].into_iter().any(|samples| samples.want_more(watch)) {
-            prelude.add(self.run(Stage::Prelude, &rows, Depth::FIRST, watch)?);
-            for depth in 1..=self.depth.0 {
-                core.add(self.run(Stage::Core, &rows, Depth(depth), watch)?);
-            }
-            coda.add(self.run(Stage::Coda, &rows, self.depth, watch)?);
+            let (times, disturbed) = self.burst(&rows, watch, |rig, clock| {
+                let mut times = vec![rig.run(Stage::Prelude, &rows, Depth::FIRST, clock)?];
+                for depth in 1..=rig.depth.0 {
+                    times.push(rig.run(Stage::Core, &rows, Depth(depth), clock)?);
+                }
+                times.push(rig.run(Stage::Coda, &rows, rig.depth, clock)?);
+                Ok(times)
+            })?;
+            let last = times.len() - 1;
+            prelude.add(times[0], disturbed);
+            times[1..last].iter().for_each(|&time| core.add(time, disturbed));
+            coda.add(times[last], disturbed);
         }
         Ok([core, prelude, coda].map(|samples| samples.times()))
     }
@@ -187,35 +194,62 @@ impl<E: LiveExecutor> Rig<E> {
         watch: &mut Watch<'_>,
     ) -> Result<Times, E::Error> {
         let rows: Vec<_> = (0..batch).map(|slot| (slot, context, tokens)).collect();
-        let mut samples = Samples::new(1, LAUNCHES);
-        while samples.want_more(watch) {
-            samples.add(self.run(Stage::Prefill, &rows, self.depth, watch)?);
-        }
-        Ok(samples.times())
+        let depth = self.depth;
+        self.sample(1, LAUNCHES, &rows, watch, |rig, clock| rig.run(Stage::Prefill, &rows, depth, clock))
     }
 
     /// The first `batch` sequences, which hold equally much, out to host memory and back: the time of one way.
     pub(super) fn offload(&mut self, batch: u32, watch: &mut Watch<'_>) -> Result<Times, E::Error> {
         let rows: Vec<_> = (0..batch).map(|slot| (slot, 0, self.sequences[slot as usize].filled)).collect();
-        let mut samples = Samples::new(1, LAUNCHES);
-        while samples.want_more(watch) {
-            let out = self.run(Stage::Offload, &rows, self.depth, watch)?;
+        let depth = self.depth;
+        self.sample(1, LAUNCHES, &rows, watch, |rig, clock| {
+            let out = rig.run(Stage::Offload, &rows, depth, clock)?;
             for &(slot, ..) in &rows {
-                self.sequences[slot as usize].resident = false;
+                rig.sequences[slot as usize].resident = false;
             }
-            samples.add(out.mean(self.run(Stage::Restore, &rows, self.depth, watch)?));
+            let back = rig.run(Stage::Restore, &rows, depth, clock)?;
+            Ok(Nanos(u64::midpoint(out.0, back.0)))
+        })
+    }
+
+    /// Bursts of one time each, until enough were calm.
+    fn sample(
+        &mut self,
+        warm_up: u32,
+        wanted: u32,
+        rows: &[Rows],
+        watch: &mut Watch<'_>,
+        mut launch: impl FnMut(&mut Self, &mut dyn Clock) -> Result<Nanos, E::Error>,
+    ) -> Result<Times, E::Error> {
+        let mut samples = Samples::new(warm_up, wanted);
+        while samples.want_more(watch) {
+            let (time, disturbed) = self.burst(rows, watch, &mut launch)?;
+            samples.add(time, disturbed);
         }
         Ok(samples.times())
     }
 
-    /// Runs a batch of (slot, position, tokens).
-    fn run(
+    /// Launches back to back, and whether they had to wait for a core.
+    ///
+    /// Asking that takes so long that an executor's threads fall asleep. In a live run they do not: the next batch comes
+    /// within microseconds. So a prelude of one row goes ahead to wake them, untimed.
+    fn burst<T>(
         &mut self,
-        stage: Stage,
-        rows: &[(u32, u32, u32)],
-        depth: Depth,
+        rows: &[Rows],
         watch: &mut Watch<'_>,
-    ) -> Result<Sample, E::Error> {
+        launches: impl FnOnce(&mut Self, &mut dyn Clock) -> Result<T, E::Error>,
+    ) -> Result<(T, bool), E::Error> {
+        let waited = watch.waited();
+        let (slot, position, _) = rows[0];
+        self.run(Stage::Prelude, &[(slot, position, 1)], Depth::FIRST, watch.clock)?;
+        let started = watch.clock.now();
+        let result = launches(self, watch.clock)?;
+        let took = watch.clock.now() - started;
+        Ok((result, is_disturbed(watch.waited().saturating_sub(waited), took)))
+    }
+
+    /// Runs a batch and says how long it took the device.
+    fn run(&mut self, stage: Stage, rows: &[Rows], depth: Depth, clock: &mut dyn Clock) -> Result<Nanos, E::Error> {
         let mut batch =
             Batch { id: self.next_batch, stage, rows: Vec::new(), admitted: Vec::new(), appended: Vec::new() };
         self.next_batch += 1;
@@ -229,10 +263,9 @@ impl<E: LiveExecutor> Rig<E> {
             sequence.generated += u32::from(speaks);
             batch.rows.push(Row { slot: Slot(slot), request, token, position, tokens, depth, ends_prompt });
         }
-        let waited = watch.waited();
-        self.executor.launch(batch, watch.clock)?;
-        let outcome = self.executor.wait(watch.clock)?;
-        Ok(Sample { time: outcome.finished - outcome.started, waited: watch.waited().saturating_sub(waited) })
+        self.executor.launch(batch, clock)?;
+        let outcome = self.executor.wait(clock)?;
+        Ok(outcome.finished - outcome.started)
     }
 
     /// Admits a sequence that has no slot and appends the blocks that it lacks.
@@ -261,6 +294,6 @@ impl<E: LiveExecutor> Rig<E> {
 }
 
 /// The sequences' token at the context's last position.
-fn decode_rows(batch: u32, context: u32) -> Vec<(u32, u32, u32)> {
+fn decode_rows(batch: u32, context: u32) -> Vec<Rows> {
     (0..batch).map(|slot| (slot, context - 1, 1)).collect()
 }

@@ -5,7 +5,7 @@ use engine::units::Nanos;
 
 use crate::measurements::median;
 
-/// A launch that waited for a core for longer than this share of its time was disturbed..
+/// Launches that waited for a core for longer than this share of their time were disturbed..
 const DISTURBED_SHARE: f64 = 0.03;
 /// .. and for longer than this: a thread that wakes on an idle core waits for microseconds, in live runs too.
 const DISTURBED_LEAST: Nanos = Nanos(20_000);
@@ -33,11 +33,9 @@ impl Watch<'_> {
     }
 }
 
-/// One launch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
-    pub(super) time: Nanos,
-    pub(super) waited: Nanos,
+/// Whether launches that took so long waited too long for a core.
+pub(super) fn is_disturbed(waited: Nanos, took: Nanos) -> bool {
+    waited > DISTURBED_LEAST && waited.0 as f64 > DISTURBED_SHARE * took.0 as f64
 }
 
 /// The times of equal launches.
@@ -65,18 +63,6 @@ pub(super) struct Samples {
     disturbed: bool,
 }
 
-impl Sample {
-    fn is_disturbed(self) -> bool {
-        self.waited > DISTURBED_LEAST && self.waited.0 as f64 > DISTURBED_SHARE * self.time.0 as f64
-    }
-
-    /// Of the way out and the way back.
-    pub(super) fn mean(self, other: Self) -> Self {
-        let mean = |a: Nanos, b: Nanos| Nanos(u64::midpoint(a.0, b.0));
-        Self { time: mean(self.time, other.time), waited: mean(self.waited, other.waited) }
-    }
-}
-
 impl Samples {
     pub(super) fn new(warm_up: u32, wanted: u32) -> Self {
         let (calm_ms, disturbed_ms) = (Vec::new(), Vec::new());
@@ -93,16 +79,16 @@ impl Samples {
         more
     }
 
-    pub(super) fn add(&mut self, sample: Sample) {
+    pub(super) fn add(&mut self, time: Nanos, disturbed: bool) {
         self.left = self.left.saturating_sub(1);
-        if sample.is_disturbed() {
+        if disturbed {
             self.disturbed = true;
             self.skip = self.skip.max(1);
-            self.disturbed_ms.push(sample.time.as_millis());
+            self.disturbed_ms.push(time.as_millis());
         } else if self.skip > 0 {
             self.skip -= 1;
         } else {
-            self.calm_ms.push(sample.time.as_millis());
+            self.calm_ms.push(time.as_millis());
         }
     }
 
@@ -137,7 +123,8 @@ mod tests {
         let mut samples = Samples::new(1, 4);
         while samples.want_more(&mut watch) {
             let waited = Nanos(if launches % 3 == 2 { 3_000_000 } else { 1_000 });
-            samples.add(Sample { time: Nanos(1_000_000) + waited, waited });
+            let time = Nanos(1_000_000) + waited;
+            samples.add(time, is_disturbed(waited, time));
             launches += 1;
         }
         // Warm-up, calm, disturbed, warm-up, calm, disturbed, .., until nine launches are enough.
@@ -152,7 +139,7 @@ mod tests {
         let mut samples = Samples::new(2, 16);
         let mut launches = 0;
         while samples.want_more(&mut watch) {
-            samples.add(Sample { time: Nanos(5_000_000), waited: Nanos(4_000_000) });
+            samples.add(Nanos(5_000_000), is_disturbed(Nanos(4_000_000), Nanos(5_000_000)));
             launches += 1;
         }
         assert_eq!(launches, HOPELESS);
