@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::Failure;
 use crate::run::{Mix, Settings, Steps, append, arrivals, parse_layout};
-use crate::wall_clock::WallClock;
+use engine::wall_clock::WallClock;
 
 #[derive(Parser)]
 pub(crate) struct Args {

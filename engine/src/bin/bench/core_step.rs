@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::Failure;
 use crate::run::{append, parse_layout};
-use crate::wall_clock::WallClock;
+use engine::wall_clock::WallClock;
 
 const BLOCK_TOKENS: u32 = 16;
 

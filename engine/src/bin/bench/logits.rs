@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::Failure;
 use crate::run::{Mix, Settings, Steps, arrivals};
-use crate::wall_clock::WallClock;
+use engine::wall_clock::WallClock;
 
 #[derive(Parser)]
 pub(crate) struct Args {

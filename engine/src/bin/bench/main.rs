@@ -4,7 +4,6 @@ mod burst;
 mod core_step;
 mod logits;
 mod run;
-mod wall_clock;
 
 use std::process::ExitCode;
 
