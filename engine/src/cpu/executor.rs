@@ -10,6 +10,7 @@ use thiserror::Error;
 use super::element::Element;
 use super::kv::{KvPool, KvShape};
 use super::model::Model;
+use super::parallel::alone;
 use super::transfer::Parked;
 use crate::architecture::Architecture;
 use crate::batch::{Batch, Outcome, RowOutcome, Stage};
@@ -69,7 +70,8 @@ pub struct CpuExecutor<E: Element = bf16> {
     pub(super) parked: BTreeMap<RequestId, Parked<E>>,
     pub(super) transcripts: Transcripts,
     queue: VecDeque<Batch>,
-    threads: Arc<ThreadPool>,
+    /// None: the caller's own thread.
+    threads: Option<Arc<ThreadPool>>,
 }
 
 /// The token that a slot is making.
@@ -118,7 +120,10 @@ impl<E: Element> CpuExecutor<E> {
             parked: BTreeMap::new(),
             transcripts: Transcripts::default(),
             queue: VecDeque::new(),
-            threads: Arc::new(ThreadPoolBuilder::new().num_threads(options.threads).build()?),
+            threads: match options.threads {
+                1 => None,
+                threads => Some(Arc::new(ThreadPoolBuilder::new().num_threads(threads).build()?)),
+            },
             config,
             options,
         })
@@ -170,9 +175,12 @@ impl<E: Element> Executor for CpuExecutor<E> {
 
     fn wait(&mut self, clock: &mut dyn Clock) -> Result<Outcome, CpuError> {
         let batch = self.queue.pop_front().expect("a batch was launched before it is waited for");
-        let threads = Arc::clone(&self.threads);
+        let threads = self.threads.clone();
         let started = clock.now();
-        let rows = threads.install(|| self.run(&batch))?;
+        let rows = match threads {
+            Some(threads) => threads.install(|| self.run(&batch))?,
+            None => alone(|| self.run(&batch))?,
+        };
         Ok(Outcome { batch, started, finished: clock.now(), rows })
     }
 }
