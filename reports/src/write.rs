@@ -56,7 +56,7 @@ pub fn write(report: &Report, folder: &Path, options: WriteOptions) -> Result<Ve
             tables: &[("Summary", overview), ("Latency", latencies)],
             plots: &drawn,
             notes: &report.notes,
-            scenario_yaml: &report.scenario_yaml,
+            yaml: ("The scenario, resolved", &report.scenario_yaml),
         };
         written.push(write_whole(&folder.join("report.html"), page.html().as_bytes())?);
     }

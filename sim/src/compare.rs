@@ -119,7 +119,7 @@ impl Speed {
 }
 
 /// The same comparison where only physics costs time.
-fn at_floor(plan: &Plan) -> Vec<Floor> {
+pub(crate) fn at_floor(plan: &Plan) -> Vec<Floor> {
     let runs = plan.schedulers.iter().map(|planned| {
         let Ok(recorder) = run::run(plan, planned, &mut Discard);
         recorder.metrics()

@@ -63,11 +63,7 @@ impl Loaded {
         let yaml = |source| LoadError::Yaml { path: path.into(), text: text.clone(), source: Box::new(source) };
         let parsed = parse(&text).map_err(yaml)?;
         let mut fields = Fields::new(parse(&text).map_err(yaml)?, path.parent().unwrap_or(Path::new(".")));
-        let mut scenario = fields.finished(parsed);
-        for argument in overrides {
-            scenario = apply(&mut fields, argument)
-                .map_err(|reason| LoadError::Override { argument: argument.clone(), reason })?;
-        }
+        let scenario = apply_all(&mut fields, overrides)?.unwrap_or_else(|| fields.finished(parsed));
         Ok(Self { scenario, path: path.into(), text, fields })
     }
 
@@ -86,6 +82,17 @@ impl Loaded {
 /// Parses YAML; the snippet in errors is left to whoever shows them.
 pub fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, serde_yaml::Error> {
     serde_yaml::from_str_with_options(text, serde_yaml::options! { with_snippet: false })
+}
+
+/// Sets fields in order, and returns the scenario behind the last of them.
+pub(crate) fn apply_all(fields: &mut Fields, overrides: &[String]) -> Result<Option<Scenario>, LoadError> {
+    let mut last = None;
+    for argument in overrides {
+        let scenario =
+            apply(fields, argument).map_err(|reason| LoadError::Override { argument: argument.clone(), reason })?;
+        last = Some(scenario);
+    }
+    Ok(last)
 }
 
 /// Sets one field and checks that the result is a scenario.

@@ -53,3 +53,26 @@ impl From<Share> for f64 {
         share.0
     }
 }
+
+/// How many times of something, above 0.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Factor(pub f64);
+
+impl TryFrom<f64> for Factor {
+    type Error = String;
+
+    fn try_from(number: f64) -> Result<Self, String> {
+        if number.is_finite() && number > 0.0 {
+            Ok(Self(number))
+        } else {
+            Err(format!("must be finite and above 0, got {number}"))
+        }
+    }
+}
+
+impl From<Factor> for f64 {
+    fn from(factor: Factor) -> Self {
+        factor.0
+    }
+}

@@ -3,7 +3,7 @@
 use engine::architecture::{Architecture, Family};
 use engine::layout::Layout;
 use engine::metrics::Slo;
-use engine::profile::{Device, Profile};
+use engine::profile::{Buckets, Device, Profile};
 use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig, StageCosts};
 use engine::units::Depth;
 use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload};
@@ -58,14 +58,15 @@ impl Plan {
                 "a gate decides by the model's own numbers: run with --live, or replay exits that were recorded live";
             return Err(fault("exits", reason));
         }
-        Self::for_live(scenario)
+        Self::for_live(scenario, None)
     }
 
-    /// The same for a live run, in which the model's gate may decide.
+    /// The same for a live run, in which the model's gate may decide, on a device that has graphs for `buckets` of rows; the
+    /// profile's otherwise.
     ///
     /// # Errors
     /// The first field that cannot be used.
-    pub fn for_live(mut scenario: Scenario) -> Result<Self, PlanError> {
+    pub fn for_live(mut scenario: Scenario, buckets: Option<Buckets>) -> Result<Self, PlanError> {
         let model = scenario.model.architecture();
         if model.r_max < model.r_min || model.r_min.0 == 0 {
             return Err(fault(
@@ -73,7 +74,8 @@ impl Plan {
                 format!("1 <= r_min <= r_max must hold, got {} and {}", model.r_min, model.r_max),
             ));
         }
-        let profile = profile(&scenario, &model)?;
+        let mut profile = profile(&scenario, &model)?;
+        profile.buckets = buckets.unwrap_or(profile.buckets);
         let workload = workload(&scenario, &model).map_err(|error| fault(blame(&error), error))?;
         if let Some(slo) = &scenario.slo {
             check_slo(slo)?;

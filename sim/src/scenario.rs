@@ -236,6 +236,9 @@ pub struct LiveSettings {
     pub threads: u32,
     /// Live runs of each scheduler, for their spread.
     pub repeats: Count,
+    /// Sizes the KV pool by the GPU's memory, in place of `kv.blocks`: this share of what the weights leave free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_fraction: Option<Share>,
 }
 
 /// Where a live model's parameters come from.
@@ -303,6 +306,7 @@ impl Default for LiveSettings {
             prompt_seed: 0,
             threads: 0,
             repeats: Count(3),
+            kv_fraction: None,
         }
     }
 }

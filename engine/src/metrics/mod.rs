@@ -21,7 +21,7 @@ use crate::request::RequestId;
 use crate::units::Nanos;
 
 /// A finished request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
     /// Its number.
     pub request: RequestId,
@@ -123,7 +123,7 @@ pub struct Goodput {
 }
 
 /// Everything that is measured of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunMetrics {
     /// Where requests went.
     pub requests: RequestCounts,

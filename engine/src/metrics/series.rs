@@ -1,6 +1,6 @@
 //! How queues and batches went over time, in bounded memory.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::units::Nanos;
 
@@ -8,7 +8,7 @@ use crate::units::Nanos;
 const CAPACITY: usize = 2048;
 
 /// Means over a stretch of steps, weighted by time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeriesPoint {
     /// Start of the stretch, in seconds.
     pub start_s: f64,

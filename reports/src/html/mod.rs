@@ -27,7 +27,8 @@ pub(crate) struct Page<'a> {
     pub(crate) tables: &'a [(&'static str, Table)],
     pub(crate) plots: &'a [Drawn<'a>],
     pub(crate) notes: &'a [String],
-    pub(crate) scenario_yaml: &'a str,
+    /// A file that says how it came to be, under its title.
+    pub(crate) yaml: (&'static str, &'a str),
 }
 
 impl Page<'_> {
@@ -41,7 +42,7 @@ impl Page<'_> {
             self.plots.iter().map(figure).collect(),
             what_it_means(),
             notes(self.notes),
-            scenario(self.scenario_yaml),
+            source(self.yaml),
         ];
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -131,8 +132,8 @@ fn notes(notes: &[String]) -> String {
     format!("<h2>Notes</h2>\n<ul>\n{notes}</ul>\n")
 }
 
-fn scenario(yaml: &str) -> String {
-    format!("<details>\n<summary>The scenario, resolved</summary>\n<pre>{}</pre>\n</details>\n", escape(yaml))
+fn source((title, yaml): (&str, &str)) -> String {
+    format!("<details>\n<summary>{title}</summary>\n<pre>{}</pre>\n</details>\n", escape(yaml))
 }
 
 fn push(html: &mut String, text: std::fmt::Arguments<'_>) {

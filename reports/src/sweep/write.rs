@@ -62,7 +62,7 @@ pub fn write_sweep(sweep: &Sweep, folder: &Path, plots: bool) -> Result<Vec<Path
         tables: &tables,
         plots: &drawn,
         notes: &notes,
-        scenario_yaml: &sweep.scenario_yaml,
+        yaml: ("The scenario, resolved", &sweep.scenario_yaml),
     };
     written.push(write_whole(&folder.join("report.html"), page.html().as_bytes())?);
     Ok(written)

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::tolerance::Verdict;
 use super::{MetricPair, SchedulerValidation, Validation};
 
 /// Metrics shown on the terminal; `validation.json` has them all.
@@ -28,12 +29,12 @@ pub fn validation_text(validation: &Validation) -> String {
     );
     for scheduler in &validation.schedulers {
         text.push('\n');
-        one(scheduler, &mut text);
+        one(scheduler, validation.online, &mut text);
     }
     text
 }
 
-fn one(scheduler: &SchedulerValidation, text: &mut String) {
+fn one(scheduler: &SchedulerValidation, online: bool, text: &mut String) {
     let batches = match (scheduler.batches_identical, &scheduler.first_difference) {
         (Some(true), _) => "identical batches".into(),
         (_, Some(difference)) => format!("batches DIFFER from {difference}"),
@@ -56,8 +57,29 @@ fn one(scheduler: &SchedulerValidation, text: &mut String) {
             [number(stage.predicted_mean_ms), number(stage.measured_mean_ms), percent(stage.error), String::new()];
         line(&name, cells);
     }
+    if let Some(floor) = &scheduler.floor {
+        let _ = writeln!(
+            text,
+            "  by the model at the physical floor: speed-up {}, realised share {}",
+            number(floor.speedup),
+            number(floor.realised_share)
+        );
+    }
     let ks: Vec<_> = scheduler.ks_distance.iter().map(|(name, distance)| format!("{name} {distance:.3}")).collect();
     let _ = writeln!(text, "  KS distance: {}\n  {batches}", ks.join(", "));
+    let _ = writeln!(text, "  {}", judged(&scheduler.verdicts(online)));
+}
+
+/// How many tolerances are kept, and which are not.
+pub(super) fn judged(verdicts: &[Verdict]) -> String {
+    let missed: Vec<_> = verdicts.iter().filter(|verdict| !verdict.met()).map(missed).collect();
+    let kept = format!("{} of {} within tolerance", verdicts.len() - missed.len(), verdicts.len());
+    if missed.is_empty() { kept } else { format!("{kept}; missed: {}", missed.join(", ")) }
+}
+
+fn missed(verdict: &Verdict) -> String {
+    let Verdict { metric, off, allowed } = verdict;
+    format!("{metric} by {} ({} allowed)", percent(*off), percent(*allowed).trim_start_matches('+'))
 }
 
 /// Four significant digits.

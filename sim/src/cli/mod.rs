@@ -6,6 +6,7 @@ mod show;
 mod simulate;
 mod sweep;
 mod tune;
+mod validate;
 
 use std::path::PathBuf;
 
@@ -35,6 +36,8 @@ enum Command {
     Sweep(sweep::SweepArguments),
     /// Combines what `sim sweep --shard` left in one or more folders.
     Merge(sweep::MergeArguments),
+    /// Runs a protocol on the model and for real, run by run, or goes on where it was stopped.
+    Validate(validate::ValidateArguments),
 }
 
 /// Which scenario, and what is changed in it; the same for every subcommand.
@@ -62,6 +65,7 @@ pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
         Some(Command::Tune(arguments)) => tune::serve(&arguments),
         Some(Command::Sweep(arguments)) => sweep::serve(&arguments),
         Some(Command::Merge(arguments)) => sweep::merge(&arguments),
+        Some(Command::Validate(arguments)) => validate::serve(&arguments),
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::io::{self, Write};
 use std::ops::Range;
+use std::path::Path;
 
 use miette::{LabeledSpan, MietteDiagnostic, NamedSource, Report, miette};
 use sim::load::{LoadError, Loaded};
 use sim::locate;
 use sim::plan::PlanError;
 use sim::sweep::SweepError;
+use sim::validate::{Protocol, ProtocolError};
 
 /// Prints to stdout; a reader that has seen enough is no error.
 pub(super) fn print(text: &str) -> Result<(), Report> {
@@ -28,7 +30,13 @@ pub(super) fn load_error(error: LoadError) -> Report {
 
 /// Shows the fault under the field, if the file has it.
 pub(super) fn plan_error(error: &PlanError, loaded: &Loaded) -> Report {
-    located(error.to_string(), locate::locate(&loaded.text, &error.path), loaded)
+    located(error.to_string(), locate::locate(&loaded.text, &error.path), (&loaded.path, &loaded.text))
+}
+
+/// Shows the fault under the field of the protocol.
+pub(super) fn protocol_error(error: &ProtocolError, protocol: &Protocol) -> Report {
+    let place = locate::locate_keys(&protocol.text, error.keys.iter().map(String::as_str));
+    located(error.to_string(), place, (&protocol.path, &protocol.text))
 }
 
 /// Shows a point's fault under the swept value, or under the field.
@@ -38,13 +46,13 @@ pub(super) fn sweep_error(error: SweepError, loaded: &Loaded) -> Report {
         Some((field, value)) => locate::locate_keys(&loaded.text, ["sweep", field, &value.to_string()]),
         None => locate::locate(&loaded.text, &point.path),
     };
-    located(error.to_string(), place, loaded)
+    located(error.to_string(), place, (&loaded.path, &loaded.text))
 }
 
-fn located(message: String, place: Option<Range<usize>>, loaded: &Loaded) -> Report {
+fn located(message: String, place: Option<Range<usize>>, (path, text): (&Path, &str)) -> Report {
     let mut diagnostic = MietteDiagnostic::new(message);
     if let Some(range) = place {
         diagnostic = diagnostic.with_label(LabeledSpan::new_with_span(Some("here".into()), range));
     }
-    Report::new(diagnostic).with_source_code(NamedSource::new(loaded.path.to_string_lossy(), loaded.text.clone()))
+    Report::new(diagnostic).with_source_code(NamedSource::new(path.to_string_lossy(), text.to_owned()))
 }

@@ -41,8 +41,12 @@ pub(super) fn serve(arguments: &SimulateArguments) -> Result<(), Report> {
         }
         return super::sweep::run(&loaded, &dir, None);
     }
-    let plan = if arguments.live.is_some() { Plan::for_live } else { Plan::new };
-    let mut plan = plan(loaded.scenario.clone()).map_err(|error| show::plan_error(&error, &loaded))?;
+    let mut engine = arguments.live.map(Engine::new);
+    let plan = match &mut engine {
+        None => Plan::new(loaded.scenario.clone()),
+        Some(engine) => engine.plan(loaded.scenario.clone()),
+    };
+    let mut plan = plan.map_err(|error| show::plan_error(&error, &loaded))?;
     if let Some(name) = &arguments.only {
         let names: Vec<_> = plan.schedulers.iter().map(|planned| planned.name.clone()).collect();
         plan.schedulers.retain(|planned| planned.name == *name);
@@ -53,18 +57,22 @@ pub(super) fn serve(arguments: &SimulateArguments) -> Result<(), Report> {
     if let Some(steps) = arguments.steps {
         return print_steps(&plan, steps);
     }
-    let text = match arguments.live {
+    let text = match &mut engine {
         None => simulate(&plan, &loaded, &dir)?,
-        Some(device) => validate(&plan, device, &loaded.name(), &dir).map_err(|error| miette!("{error}"))?,
+        Some(engine) => {
+            live::check_baseline(&plan).map_err(|error| show::plan_error(&error, &loaded))?;
+            validate(&plan, engine, &loaded.name(), &dir).map_err(|error| miette!("{error}"))?
+        }
     };
     show::print(&format!("{text}\nwritten to {}\n", dir.display()))
 }
 
 /// Runs the plan on the model and live, writes both and returns the comparison to print.
-fn validate(plan: &Plan, device: Device, name: &str, dir: &Path) -> Result<String, LiveError> {
-    let engine = Engine::new(plan, device)?;
+fn validate(plan: &Plan, engine: &mut Engine, name: &str, dir: &Path) -> Result<String, LiveError> {
+    // Before any file is made.
+    engine.prepare(plan)?;
     let mut files = Files::create(dir, &plan.scenario.output)?;
-    let live::Outcome { validation, schedulers } = live::validate(plan, &engine, name, &mut files)?;
+    let live::Outcome { validation, schedulers } = live::validate(plan, engine, name, &mut files)?;
     files.finish()?;
     write_validation(&validation, dir, plan.scenario.output.plots)?;
     write_report(plan, name, dir, schedulers, None)?;

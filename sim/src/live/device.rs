@@ -1,24 +1,31 @@
 //! Live executors by device.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use engine::architecture::Architecture;
 use engine::cpu::{CpuError, CpuExecutor, CpuOptions};
 use engine::cuda::{self, CudaError, CudaExecutor, CudaOptions, WeightSource};
+use engine::event_loop::{self, Observer, Step};
 use engine::executor::Executor;
 use engine::live::{Exits, LiveConfig, LiveExecutor, Prompts, RecordedExits};
 use engine::metrics::Recorder;
 use engine::models::weights::{Weights, WeightsError};
-use engine::scheduler::Mode;
+use engine::request::{Arrival, Request};
+use engine::scheduler::{Refusal, Scheduler};
+use engine::units::Nanos;
 use engine::wall_clock::WallClock;
 use reports::ReportError;
+use serde::{Deserialize, Serialize};
 use traces::{ExitsConfig, TracesError};
 
 use crate::plan::{Plan, Planned};
 use crate::run::{self, RunError, Sink};
-use crate::scenario::WeightsChoice;
+use crate::scenario::{Scenario, WeightsChoice};
 
 /// Where a live run takes place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
 pub enum Device {
     /// This machine's cores.
     Cpu,
@@ -43,96 +50,115 @@ pub enum LiveError {
     Traces(#[from] TracesError),
     /// A file could not be written.
     #[error(transparent)]
-    Report(ReportError),
-    /// Nothing was measured that speed-ups could be set against.
-    #[error(
-        "compare: a live comparison needs `- mode: continuous_batching` among its schedulers, to measure speed-ups against"
-    )]
-    NoBaseline,
+    Report(#[from] ReportError),
 }
 
-/// A device, and a model that is loaded or drawn once for all runs of a scenario.
-pub struct Engine(Backend);
+/// A device, opened when it is first needed, and the last model that ran on it: runs of one model load or draw it once.
+pub struct Engine {
+    pub(super) device: Device,
+    gpu: Option<cuda::Device>,
+    model: Option<Model>,
+}
 
-enum Backend {
-    Cpu {
-        weights: Weights,
-        threads: usize,
-    },
-    /// Random weights are made on the device.
-    Cuda {
-        device: cuda::Device,
-        weights: Option<Weights>,
-        seed: u64,
-    },
+/// A model's parameters, on the host.
+struct Model {
+    architecture: Architecture,
+    choice: WeightsChoice,
+    /// Random weights of a GPU are made there.
+    weights: Option<Weights>,
 }
 
 /// A live run.
-pub(super) struct Ran {
-    pub(super) recorder: Recorder,
+pub(crate) struct Ran {
+    pub(crate) recorder: Recorder,
     /// With a gate, the exits that it took.
-    pub(super) recorded_exits: Option<RecordedExits>,
+    pub(crate) recorded_exits: Option<RecordedExits>,
     /// Whose exits they are, as reports name them.
-    pub(super) exit_label: &'static str,
+    pub(crate) exit_label: &'static str,
 }
 
 impl Engine {
-    /// Opens the device, and loads or draws the plan's weights.
-    ///
-    /// # Errors
-    /// There is no such device; the weights are not there, or not the model's; or the plan measures nothing to set
-    /// speed-ups against.
-    pub fn new(plan: &Plan, device: Device) -> Result<Self, LiveError> {
-        if !plan.online() && !plan.schedulers.iter().any(|planned| planned.config.mode == Mode::ContinuousBatching) {
-            return Err(LiveError::NoBaseline);
-        }
-        let live = &plan.scenario.live;
-        let loaded = match &live.weights {
-            WeightsChoice::Random(_) => None,
-            WeightsChoice::File(path) => Some(Weights::load(path, &plan.model)?),
-        };
-        let seed = if let WeightsChoice::Random(seed) = live.weights { seed } else { 0 };
-        Ok(Self(match device {
-            Device::Cpu => {
-                let weights = loaded.unwrap_or_else(|| Weights::random(&plan.model, seed));
-                Backend::Cpu { weights, threads: live.threads as usize }
-            }
-            Device::Cuda => Backend::Cuda { device: cuda::Device::open(0)?, weights: loaded, seed },
-        }))
+    /// Of a device that is not opened yet.
+    pub fn new(device: Device) -> Self {
+        Self { device, gpu: None, model: None }
     }
 
-    /// Serves the plan's requests for real.
+    /// Opens the device, and loads or draws the plan's weights unless they are there.
     ///
     /// # Errors
-    /// The first error of the executor or the sink.
-    pub(super) fn run<S: Sink<Error = ReportError>>(
-        &self,
+    /// There is no such device; the weights are not there, or not the model's.
+    pub fn prepare(&mut self, plan: &Plan) -> Result<(), LiveError> {
+        if self.device == Device::Cuda {
+            self.gpu()?;
+        }
+        if self.holds(&plan.scenario) {
+            return Ok(());
+        }
+        // One model at a time: two may not fit.
+        self.model = None;
+        let choice = plan.scenario.live.weights.clone();
+        let weights = match (&choice, self.device) {
+            (WeightsChoice::File(path), _) => Some(Weights::load(path, &plan.model)?),
+            (WeightsChoice::Random(seed), Device::Cpu) => Some(Weights::random(&plan.model, *seed)),
+            (WeightsChoice::Random(_), Device::Cuda) => None,
+        };
+        self.model = Some(Model { architecture: plan.model.clone(), choice, weights });
+        Ok(())
+    }
+
+    /// Serves the plan's requests for real; the device and the model are prepared if they are not yet.
+    ///
+    /// # Errors
+    /// The first error of the device, the executor or the sink.
+    pub(crate) fn run<S: Sink<Error = ReportError>>(
+        &mut self,
         plan: &Plan,
         planned: &Planned,
         sink: &mut S,
     ) -> Result<Ran, LiveError> {
+        self.prepare(plan)?;
         let config = config(plan, planned);
-        match &self.0 {
-            Backend::Cpu { weights, threads } => {
-                let options = CpuOptions { threads: *threads, copy_skipped_planes: plan.scenario.kv.plane_copies };
+        let model = self.model.as_ref().expect("it was prepared");
+        match (&self.gpu, &model.weights) {
+            (None, weights) => {
+                let weights = weights.as_ref().expect("a CPU's weights are on the host");
+                let threads = plan.scenario.live.threads as usize;
+                let options = CpuOptions { threads, copy_skipped_planes: plan.scenario.kv.plane_copies };
                 let executor: CpuExecutor = CpuExecutor::new(&plan.model, weights, config, options)?;
                 serve(executor, plan, planned, sink)
             }
-            Backend::Cuda { device, weights, seed } => {
-                let weights = weights.as_ref().map_or(WeightSource::Random { seed: *seed }, WeightSource::Loaded);
-                let executor = CudaExecutor::new(device, &plan.model, weights, config, CudaOptions::default())?;
+            (Some(gpu), weights) => {
+                let seed = if let WeightsChoice::Random(seed) = model.choice { seed } else { 0 };
+                let source = weights.as_ref().map_or(WeightSource::Random { seed }, WeightSource::Loaded);
+                let mut executor = CudaExecutor::new(gpu, &plan.model, source, config, CudaOptions::default())?;
+                warm_up(&mut executor, plan, planned)?;
                 serve(executor, plan, planned, sink)
             }
         }
     }
 
     /// The device, as reports name it.
-    pub(super) fn describe(&self) -> String {
-        match &self.0 {
-            Backend::Cpu { threads: 0, .. } => "CPU, one thread a core, bf16 storage".into(),
-            Backend::Cpu { threads, .. } => format!("CPU, {threads} threads, bf16 storage"),
-            Backend::Cuda { device, .. } => format!("{}, bf16", device.name()),
+    pub(crate) fn describe(&self, plan: &Plan) -> String {
+        match (&self.gpu, plan.scenario.live.threads) {
+            (Some(gpu), _) => format!("{}, bf16", gpu.name()),
+            (None, 0) => "CPU, one thread a core, bf16 storage".into(),
+            (None, threads) => format!("CPU, {threads} threads, bf16 storage"),
         }
+    }
+
+    /// Whether the scenario's model is the one that is there.
+    pub(super) fn holds(&self, scenario: &Scenario) -> bool {
+        let same = |model: &Model| {
+            model.choice == scenario.live.weights && model.architecture == scenario.model.architecture()
+        };
+        self.model.as_ref().is_some_and(same)
+    }
+
+    pub(super) fn gpu(&mut self) -> Result<&cuda::Device, CudaError> {
+        if self.gpu.is_none() {
+            self.gpu = Some(cuda::Device::open(0)?);
+        }
+        Ok(self.gpu.as_ref().expect("it was opened"))
     }
 }
 
@@ -148,6 +174,36 @@ fn config(plan: &Plan, planned: &Planned) -> LiveConfig {
         eos: None,
         initial_state: live.initial_state,
         keep_logits: false,
+    }
+}
+
+/// Serves a first batch of the plan's prompts, one token each, so that nothing is compiled, chosen or pinned while we measure:
+/// decode graphs were run when they were recorded, prefills were not.
+fn warm_up(executor: &mut CudaExecutor, plan: &Plan, planned: &Planned) -> Result<(), CudaError> {
+    let mut tokens = 0;
+    let fits = |arrival: &Arrival| {
+        tokens += arrival.request.prompt_tokens;
+        tokens <= planned.config.max_num_batched_tokens
+    };
+    let one_token = |arrival: Arrival| Arrival {
+        request: Request { arrival: Nanos::ZERO, max_output_tokens: 1, ..arrival.request },
+        output_tokens: 1,
+    };
+    let mut prompts = plan.workload.arrivals().take_while(fits).map(one_token);
+    let mut scheduler = Scheduler::new(planned.config).expect("a plan's settings were checked");
+    event_loop::run(&mut scheduler, executor, &mut WallClock::start(), &mut prompts, &mut Unseen)?;
+    executor.reset();
+    Ok(())
+}
+
+/// Of a run that nobody measures.
+struct Unseen;
+
+impl Observer for Unseen {
+    fn arrived(&mut self, _: &Arrival, _: Nanos, _: Option<&Refusal>) {}
+
+    fn step(&mut self, _: &Step) -> ControlFlow<()> {
+        ControlFlow::Continue(())
     }
 }
 

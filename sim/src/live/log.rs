@@ -1,6 +1,6 @@
 //! What is kept of a run to compare it with another, step by step and request by request.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 use engine::batch::{Batch, Stage};
 use engine::event_loop::Step;
@@ -9,25 +9,27 @@ use engine::request::Arrival;
 use engine::scheduler::Refusal;
 use engine::units::Nanos;
 use reports::ReportError;
+use serde::{Deserialize, Serialize};
 
 use crate::output::FileSink;
 use crate::run::Sink;
 
-/// One step, without its rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LoggedStep {
+/// One step, without its rows; in files a list, since there are many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(Stage, u32, u64, u32)", into = "(Stage, u32, u64, u32)")]
+pub(crate) struct LoggedStep {
     pub(super) stage: Stage,
-    pub(super) rows: usize,
+    pub(super) rows: u32,
     pub(super) took: Nanos,
-    /// Of everything that the batch says: two steps with equal digests ran the same batch.
-    digest: u64,
+    /// Of everything that the batch and those before it say: two steps with equal digests have run the same batches.
+    digest: u32,
 }
 
 /// A run.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Log {
-    pub(super) steps: Vec<LoggedStep>,
-    pub(super) requests: Vec<RequestRecord>,
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Log {
+    pub(crate) steps: Vec<LoggedStep>,
+    pub(crate) requests: Vec<RequestRecord>,
 }
 
 impl Log {
@@ -45,19 +47,19 @@ impl Log {
     }
 }
 
-/// Logs a run, and writes the files if it is the one to be written.
-pub(super) struct Logged<'a> {
-    files: FileSink<'a>,
-    write: bool,
+/// Logs a run, and writes the files if there are any.
+pub(crate) struct Logged<'a> {
+    files: Option<FileSink<'a>>,
     log: Log,
+    digest: Digest,
 }
 
 impl<'a> Logged<'a> {
-    pub(super) fn new(files: FileSink<'a>, write: bool) -> Self {
-        Self { files, write, log: Log::default() }
+    pub(crate) fn new(files: Option<FileSink<'a>>) -> Self {
+        Self { files, log: Log::default(), digest: Digest(BASIS) }
     }
 
-    pub(super) fn into_log(self) -> Log {
+    pub(crate) fn into_log(self) -> Log {
         self.log
     }
 }
@@ -67,37 +69,64 @@ impl Sink for Logged<'_> {
 
     fn step(&mut self, step: &Step) -> Result<(), ReportError> {
         let batch = &step.outcome.batch;
+        add(batch, &mut self.digest);
         self.log.steps.push(LoggedStep {
             stage: batch.stage,
-            rows: batch.rows.len(),
+            rows: batch.rows.len() as u32,
             took: step.outcome.finished - step.outcome.started,
-            digest: digest(batch),
+            digest: self.digest.finish() as u32,
         });
-        if self.write { self.files.step(step) } else { Ok(()) }
+        self.files.as_mut().map_or(Ok(()), |files| files.step(step))
     }
 
     fn request(&mut self, record: &RequestRecord) -> Result<(), ReportError> {
         self.log.requests.push(*record);
-        if self.write { self.files.request(record) } else { Ok(()) }
+        self.files.as_mut().map_or(Ok(()), |files| files.request(record))
     }
 
     fn refused(&mut self, arrival: &Arrival, refusal: &Refusal) -> Result<(), ReportError> {
-        if self.write { self.files.refused(arrival, refusal) } else { Ok(()) }
+        self.files.as_mut().map_or(Ok(()), |files| files.refused(arrival, refusal))
     }
 }
 
-fn digest(batch: &Batch) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    batch.stage.name().hash(&mut hasher);
+fn add(batch: &Batch, digest: &mut Digest) {
+    (batch.stage as u8).hash(digest);
     for row in &batch.rows {
-        (row.slot.0, row.request.0, row.token, row.position, row.tokens, row.depth.0, row.ends_prompt)
-            .hash(&mut hasher);
+        (row.slot.0, row.request.0, row.token, row.position, row.tokens, row.depth.0, row.ends_prompt).hash(digest);
     }
     for (slot, request) in &batch.admitted {
-        (slot.0, request.id.0).hash(&mut hasher);
+        (slot.0, request.id.0).hash(digest);
     }
     for added in &batch.appended {
-        (added.slot.0, added.plane, added.block).hash(&mut hasher);
+        (added.slot.0, added.plane, added.block).hash(digest);
     }
-    hasher.finish()
+}
+
+/// FNV-1a: the standard library's hasher may change between its releases, and logs outlive a build.
+struct Digest(u64);
+
+const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+impl Hasher for Digest {
+    fn write(&mut self, bytes: &[u8]) {
+        const PRIME: u64 = 0x0000_0100_0000_01b3;
+        self.0 = bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    }
+
+    fn finish(&self) -> u64 {
+        // The upper half is mixed best.
+        self.0 ^ self.0 >> 32
+    }
+}
+
+impl From<(Stage, u32, u64, u32)> for LoggedStep {
+    fn from((stage, rows, took_ns, digest): (Stage, u32, u64, u32)) -> Self {
+        Self { stage, rows, took: Nanos(took_ns), digest }
+    }
+}
+
+impl From<LoggedStep> for (Stage, u32, u64, u32) {
+    fn from(step: LoggedStep) -> Self {
+        (step.stage, step.rows, step.took.0, step.digest)
+    }
 }

@@ -8,7 +8,8 @@ use engine::units::Nanos;
 use reports::Bounds;
 use reports::validation::{MetricPair, StageError, StepPair};
 
-use super::log::Log;
+use super::Served;
+use super::log::{Log, LoggedStep};
 
 /// Step pairs kept for the plot; more are thinned evenly.
 const STEP_PAIRS: usize = 4000;
@@ -89,44 +90,51 @@ fn ks_distance(left: &[u64], right: &[u64]) -> f64 {
     points.map(|&at| (below(left, at) - below(right, at)).abs()).fold(0.0, f64::max)
 }
 
-/// How far step times are off, stage by stage.
-pub(super) fn stages(predicted: &Log, measured: &Log) -> Vec<StageError> {
-    let of = |log: &Log, stage: Stage| -> Vec<f64> {
-        log.steps.iter().filter(|step| step.stage == stage).map(|step| step.took.as_millis()).collect()
+/// How far step times are off, stage by stage; single steps only where both ran the same batches.
+pub(super) fn stages(predicted: &Served, measured: &Served) -> Vec<StageError> {
+    let mean_ms = |run: &Served, stage: Stage| {
+        let totals = run.metrics.stage(stage);
+        (totals.steps > 0).then(|| 1e3 * totals.busy_s / totals.steps as f64)
     };
+    let same = same_steps(&predicted.log, &measured.log);
     let stage_error = |stage| {
-        let (predicted, measured) = (of(predicted, stage), of(measured, stage));
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        (!predicted.is_empty() && !measured.is_empty()).then(|| {
-            let off: f64 = predicted.iter().zip(&measured).map(|(p, m)| (p - m).abs()).sum();
-            let pairs = predicted.len().min(measured.len()) as f64;
-            StageError {
-                stage,
-                steps: measured.len() as u64,
-                predicted_mean_ms: mean(&predicted),
-                measured_mean_ms: mean(&measured),
-                error: mean(&predicted) / mean(&measured) - 1.0,
-                mean_absolute_error: off / pairs / mean(&measured),
-            }
+        let (predicted_mean_ms, measured_mean_ms) = mean_ms(predicted, stage).zip(mean_ms(measured, stage))?;
+        let off = |(p, m): (&LoggedStep, &LoggedStep)| (p.took.as_millis() - m.took.as_millis()).abs();
+        let steps = measured.metrics.stage(stage).steps;
+        let sum =
+            same.then(|| pairs(predicted, measured).filter(|(step, _)| step.stage == stage).map(off).sum::<f64>());
+        Some(StageError {
+            stage,
+            steps,
+            predicted_mean_ms,
+            measured_mean_ms,
+            error: predicted_mean_ms / measured_mean_ms - 1.0,
+            mean_absolute_error: sum.map(|sum| sum / steps as f64 / measured_mean_ms),
         })
     };
     Stage::ALL.into_iter().filter_map(stage_error).collect()
 }
 
 /// Predicted and measured times of the same steps, thinned; none if the runs made other batches.
-pub(super) fn step_pairs(predicted: &Log, measured: &Log) -> Vec<StepPair> {
-    if predicted.first_difference(measured).is_some() {
+pub(super) fn step_pairs(predicted: &Served, measured: &Served) -> Vec<StepPair> {
+    if !same_steps(&predicted.log, &measured.log) {
         return Vec::new();
     }
-    let stride = predicted.steps.len().div_ceil(STEP_PAIRS).max(1);
-    let pairs = predicted.steps.iter().zip(&measured.steps).step_by(stride);
-    pairs
-        .map(|(predicted, measured)| StepPair {
-            stage: predicted.stage,
-            predicted_ms: predicted.took.as_millis(),
-            measured_ms: measured.took.as_millis(),
-        })
-        .collect()
+    let stride = predicted.log.steps.len().div_ceil(STEP_PAIRS).max(1);
+    let pair = |(predicted, measured): (&LoggedStep, &LoggedStep)| StepPair {
+        stage: predicted.stage,
+        predicted_ms: predicted.took.as_millis(),
+        measured_ms: measured.took.as_millis(),
+    };
+    pairs(predicted, measured).step_by(stride).map(pair).collect()
+}
+
+fn same_steps(predicted: &Log, measured: &Log) -> bool {
+    !measured.steps.is_empty() && predicted.first_difference(measured).is_none()
+}
+
+fn pairs<'a>(predicted: &'a Served, measured: &'a Served) -> impl Iterator<Item = (&'a LoggedStep, &'a LoggedStep)> {
+    predicted.log.steps.iter().zip(&measured.log.steps)
 }
 
 #[cfg(test)]

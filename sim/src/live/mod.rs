@@ -1,59 +1,31 @@
 //! `--live`: the same requests through the model and through the engine, and what the model got wrong.
 
 mod device;
+mod facts;
 mod log;
 mod measure;
 mod replay;
 
 pub use device::{Device, Engine, LiveError};
+pub use facts::check_baseline;
 
 use engine::metrics::{Recorder, RunMetrics};
+use engine::profile::Buckets;
 use reports::validation::{SchedulerValidation, Validation};
-use reports::{ReportError, SchedulerReport};
+use reports::{Bounds, SchedulerReport};
+use serde::{Deserialize, Serialize};
 
 use crate::compare;
 use crate::output::{FileSink, Files};
 use crate::plan::{Plan, Planned};
 use crate::run;
-use log::{Log, Logged};
+pub(crate) use log::{Log, Logged};
 
-/// One scheduler's measured runs.
-struct Measured {
-    runs: Vec<(Recorder, Log)>,
-}
-
-/// Runs every scheduler live, as often as the scenario repeats, then on the model with the exits that the live runs took.
-///
-/// # Errors
-/// The engine cannot run the plan, or a file cannot be written.
-pub fn validate(plan: &Plan, engine: &Engine, title: &str, files: &mut Files) -> Result<Outcome, LiveError> {
-    let repeats = plan.scenario.live.repeats.0;
-    let mut measured: Vec<Measured> = plan.schedulers.iter().map(|_| Measured { runs: Vec::new() }).collect();
-    let mut predicted_plan = plan.clone();
-    let mut exit_label = "";
-    // Repeats are outermost, so that a drift of the machine meets every scheduler alike.
-    for repeat in 0..repeats {
-        for (index, planned) in plan.schedulers.iter().enumerate() {
-            let label = format!("{}, measured", planned.name);
-            let mut sink = Logged::new(FileSink::new(files, &label, plan.workload.requests()), repeat == 0);
-            let ran = engine.run(plan, planned, &mut sink)?;
-            exit_label = ran.exit_label;
-            measured[index].runs.push((ran.recorder, sink.into_log()));
-            if repeat == 0
-                && let Some(exits) = ran.recorded_exits
-            {
-                predicted_plan.schedulers[index].exits = replay::recorded(plan, planned, &exits, files.dir())?;
-            }
-        }
-    }
-    let mut predicted = Vec::new();
-    for planned in &predicted_plan.schedulers {
-        let label = format!("{}, predicted", planned.name);
-        let mut sink = Logged::new(FileSink::new(files, &label, plan.workload.requests()), true);
-        let recorder = run::run(&predicted_plan, planned, &mut sink)?;
-        predicted.push((recorder, sink.into_log()));
-    }
-    Ok(outcome(&predicted_plan, title, (engine, exit_label), &predicted, &measured))
+/// A run on either side: its metrics, and what is kept to compare it step by step and request by request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Served {
+    pub(crate) metrics: RunMetrics,
+    pub(crate) log: Log,
 }
 
 /// A validation, and the same runs as a report.
@@ -64,65 +36,110 @@ pub struct Outcome {
     pub schedulers: Vec<SchedulerReport>,
 }
 
-fn outcome(
-    plan: &Plan,
-    title: &str,
-    (engine, exit_label): (&Engine, &str),
-    predicted: &[(Recorder, Log)],
-    measured: &[Measured],
-) -> Outcome {
-    let metrics = |runs: &mut dyn Iterator<Item = &Recorder>| runs.map(Recorder::metrics).collect::<Vec<RunMetrics>>();
-    let predicted_metrics = metrics(&mut predicted.iter().map(|(recorder, _)| recorder));
-    let by_repeat: Vec<Vec<RunMetrics>> = (0..plan.scenario.live.repeats.0 as usize)
-        .map(|repeat| metrics(&mut measured.iter().map(|measured| &measured.runs[repeat].0)))
-        .collect();
-    let bounds = |metrics: &[RunMetrics]| if plan.online() { Vec::new() } else { compare::bounds(plan, metrics) };
-    let predicted_bounds = bounds(&predicted_metrics);
-    let measured_bounds: Vec<_> = by_repeat.iter().map(|metrics| bounds(metrics)).collect();
-    let mut validations = Vec::new();
-    let mut reports = Vec::new();
-    for (index, planned) in plan.schedulers.iter().enumerate() {
-        let side = |metrics: &RunMetrics, bounds: &[reports::Bounds]| measure::headline(metrics, bounds.get(index));
-        let live = by_repeat.iter().zip(&measured_bounds).map(|(metrics, bounds)| side(&metrics[index], bounds));
-        let (recorder, log) = &measured[index].runs[0];
-        let (model_recorder, model_log) = &predicted[index];
+/// Runs every scheduler live, as often as the scenario repeats, then on the model with the exits that the live runs took.
+///
+/// # Errors
+/// The engine cannot run the plan, or a file cannot be written.
+pub fn validate(plan: &Plan, engine: &mut Engine, title: &str, files: &mut Files) -> Result<Outcome, LiveError> {
+    let mut measured: Vec<Vec<(Recorder, Log)>> = plan.schedulers.iter().map(|_| Vec::new()).collect();
+    let mut predicted_plan = plan.clone();
+    let mut exit_label = "";
+    // Repeats are outermost, so that a drift of the machine meets every scheduler alike.
+    for repeat in 0..plan.scenario.live.repeats.0 {
+        for (index, planned) in plan.schedulers.iter().enumerate() {
+            let label = format!("{}, measured", planned.name);
+            let files_of_first = (repeat == 0).then(|| FileSink::new(files, &label, plan.workload.requests()));
+            let mut sink = Logged::new(files_of_first);
+            let ran = engine.run(plan, planned, &mut sink)?;
+            exit_label = ran.exit_label;
+            measured[index].push((ran.recorder, sink.into_log()));
+            if repeat == 0
+                && let Some(exits) = ran.recorded_exits
+            {
+                predicted_plan.schedulers[index].exits = replay::recorded(plan, planned, &exits, files.dir())?;
+            }
+        }
+    }
+    let mut predicted = Vec::new();
+    for planned in &predicted_plan.schedulers {
+        let label = format!("{}, predicted", planned.name);
+        let mut sink = Logged::new(Some(FileSink::new(files, &label, plan.workload.requests())));
+        let recorder = run::run(&predicted_plan, planned, &mut sink)?;
+        predicted.push((recorder, sink.into_log()));
+    }
+    let served = |runs: &[(Recorder, Log)]| -> Vec<Served> {
+        runs.iter().map(|(recorder, log)| Served { metrics: recorder.metrics(), log: log.clone() }).collect()
+    };
+    let measured_runs: Vec<Vec<Served>> = measured.iter().map(|runs| served(runs)).collect();
+    let validation = Validation {
+        title: title.into(),
+        device: engine.describe(plan),
+        exits: exit_label.into(),
+        ..validation(&predicted_plan, &served(&predicted), &measured_runs)
+    };
+    let firsts = measured.iter().zip(&predicted).map(|(runs, predicted)| (&predicted.0, &runs[0].0));
+    Ok(Outcome { validation, schedulers: reports(plan, firsts.collect()) })
+}
+
+/// Sets the plan's schedulers, predicted, against their live runs, all with as many repeats. Title, device and exits are
+/// left to the caller.
+pub(crate) fn validation(plan: &Plan, predicted: &[Served], measured: &[Vec<Served>]) -> Validation {
+    let repeats = measured.first().map_or(0, Vec::len);
+    let bounds = |runs: Vec<RunMetrics>| if plan.online() { Vec::new() } else { compare::bounds(plan, &runs) };
+    let predicted_bounds = bounds(predicted.iter().map(|run| run.metrics.clone()).collect());
+    let measured_bounds: Vec<Vec<Bounds>> =
+        (0..repeats).map(|repeat| bounds(measured.iter().map(|runs| runs[repeat].metrics.clone()).collect())).collect();
+    let floors =
+        if plan.scenario.output.floor && !plan.online() { compare::at_floor(&plan.at_floor()) } else { Vec::new() };
+    let scheduler = |(index, planned): (usize, &Planned)| {
+        let (model, runs) = (&predicted[index], &measured[index]);
+        let side = |run: &Served, bounds: &[Bounds]| measure::headline(&run.metrics, bounds.get(index));
+        let live: Vec<_> = runs.iter().zip(&measured_bounds).map(|(run, bounds)| side(run, bounds)).collect();
         let first_difference =
-            (!plan.online()).then(|| measured[index].runs.iter().find_map(|(_, log)| model_log.first_difference(log)));
-        validations.push(SchedulerValidation {
+            (!plan.online()).then(|| runs.iter().find_map(|run| model.log.first_difference(&run.log)));
+        SchedulerValidation {
             name: planned.name.clone(),
-            metrics: measure::compare(&side(&predicted_metrics[index], &predicted_bounds), &live.collect::<Vec<_>>()),
+            metrics: measure::compare(&side(model, &predicted_bounds), &live),
+            floor: floors.get(index).copied(),
             batches_identical: first_difference.as_ref().map(Option::is_none),
             first_difference: first_difference.flatten(),
-            ks_distance: measure::ks_distances(model_log, log),
-            stages: measure::stages(model_log, log),
-            step_pairs: measure::step_pairs(model_log, log),
-        });
-        let report = |name: &str, recorder: &Recorder, bounds: &[reports::Bounds]| SchedulerReport {
-            bounds: bounds.get(index).copied(),
-            ..compare::scheduler_report(&named(planned, name), recorder)
-        };
-        reports.push(report("predicted", model_recorder, &predicted_bounds));
-        reports.push(report("measured", recorder, &measured_bounds[0]));
-    }
-    Outcome {
-        validation: Validation {
-            title: title.into(),
-            device: engine.describe(),
-            profile: plan.profile.name.clone(),
-            exits: exit_label.into(),
-            repeats: plan.scenario.live.repeats.0,
-            schedulers: validations,
+            ks_distance: measure::ks_distances(&model.log, &runs[0].log),
+            stages: measure::stages(model, &runs[0]),
+            step_pairs: measure::step_pairs(model, &runs[0]),
+            load: None,
+        }
+    };
+    Validation {
+        title: String::new(),
+        device: String::new(),
+        profile: plan.profile.name.clone(),
+        exits: String::new(),
+        kv_blocks: plan.scenario.kv.blocks.0,
+        graph_rows: match &plan.profile.buckets {
+            Buckets::List(sizes) => Some(sizes.to_vec()),
+            Buckets::Exact | Buckets::PowersOfTwo => None,
         },
-        schedulers: reports,
+        online: plan.online(),
+        repeats: repeats as u32,
+        schedulers: plan.schedulers.iter().enumerate().map(scheduler).collect(),
     }
 }
 
-fn named(planned: &Planned, side: &str) -> Planned {
-    Planned { name: format!("{}, {side}", planned.name), ..planned.clone() }
-}
-
-impl From<ReportError> for LiveError {
-    fn from(error: ReportError) -> Self {
-        Self::Report(error)
-    }
+/// Every scheduler twice, from its predicted and its first measured run.
+fn reports(plan: &Plan, runs: Vec<(&Recorder, &Recorder)>) -> Vec<SchedulerReport> {
+    let bounds = |runs: &mut dyn Iterator<Item = &Recorder>| {
+        let metrics: Vec<RunMetrics> = runs.map(Recorder::metrics).collect();
+        if plan.online() { Vec::new() } else { compare::bounds(plan, &metrics) }
+    };
+    let predicted = bounds(&mut runs.iter().map(|(predicted, _)| *predicted));
+    let measured = bounds(&mut runs.iter().map(|(_, measured)| *measured));
+    let sides = plan.schedulers.iter().zip(runs).enumerate().map(|(index, (planned, recorders))| {
+        let report = |side: &str, recorder: &Recorder, bounds: &[Bounds]| SchedulerReport {
+            name: format!("{}, {side}", planned.name),
+            bounds: bounds.get(index).copied(),
+            ..compare::scheduler_report(planned, recorder)
+        };
+        [report("predicted", recorders.0, &predicted), report("measured", recorders.1, &measured)]
+    });
+    sides.flatten().collect()
 }

@@ -1,14 +1,12 @@
 //! What has been run: a line per point, on disk before the next point begins.
 //!
 //! Every worker appends to a file of its own under `points/`, and reads those of all. A line holds the key of what the point
-//! was computed from, so lines of another scenario are passed over, and a changed scenario runs only what is new in it. A kill
-//! can leave half a line at the end of a file; it is cut off when the file is next opened.
+//! was computed from, so lines of another scenario are passed over, and a changed scenario runs only what is new in it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,32 +14,11 @@ use super::point::Measured;
 use super::points::Points;
 use super::shard::Shard;
 use crate::facts::REVISION;
-
-/// A journal that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The file system refused.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Two workers would write to one file.
-    #[error("{}: another process is running this shard; wait for it, or use another --out", path.display())]
-    InUse {
-        /// The file.
-        path: PathBuf,
-    },
-}
+use crate::json_lines::{self, JournalError, JsonLines, at};
 
 /// A worker's file.
 #[derive(Debug)]
-pub struct Journal {
-    path: PathBuf,
-    file: Mutex<File>,
-}
+pub struct Journal(JsonLines);
 
 /// The lines of all files, by key.
 #[derive(Debug, Default)]
@@ -56,23 +33,12 @@ struct Entry {
 }
 
 impl Journal {
-    /// Opens a shard's file for appending and locks it, cutting off half a line at its end.
+    /// Opens a shard's file for appending and locks it.
     ///
     /// # Errors
     /// See [`JournalError`].
     pub fn open(dir: &Path, shard: Shard) -> Result<Self, JournalError> {
-        let folder = dir.join("points");
-        fs::create_dir_all(&folder).map_err(at(&folder))?;
-        let path = folder.join(format!("{}.jsonl", shard.file_stem()));
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(at(&path))?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => return Err(JournalError::InUse { path }),
-            // Some network file systems have no locks; two workers on one shard then waste work, and lose none.
-            Ok(()) | Err(TryLockError::Error(_)) => (),
-        }
-        let whole = whole_lines(&mut file).map_err(at(&path))?;
-        file.set_len(whole).map_err(at(&path))?;
-        Ok(Self { path, file: Mutex::new(file) })
+        JsonLines::open(dir.join("points").join(format!("{}.jsonl", shard.file_stem()))).map(Self)
     }
 
     /// Reads every file under the folders' `points/`; a folder without one has no lines.
@@ -92,7 +58,9 @@ impl Journal {
             // Of two lines with one key the same one must win on every machine.
             files.sort();
             for path in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "jsonl")) {
-                known.read(path)?;
+                for entry in json_lines::read::<Entry>(path)? {
+                    known.0.entry(entry.key.clone()).or_insert(entry);
+                }
             }
         }
         Ok(known)
@@ -100,11 +68,7 @@ impl Journal {
 
     /// Appends a point and waits until it is on disk.
     pub(super) fn append(&self, key: &str, schedulers: Vec<Measured>) -> Result<(), JournalError> {
-        let entry = Entry { key: key.into(), revision: REVISION.into(), schedulers };
-        let mut line = serde_json::to_vec(&entry).expect("numbers and names are JSON");
-        line.push(b'\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(&line).and_then(|()| file.sync_data()).map_err(at(&self.path))
+        self.0.append(&Entry { key: key.into(), revision: REVISION.into(), schedulers })
     }
 }
 
@@ -130,57 +94,20 @@ impl Known {
             );
         }
     }
-
-    fn read(&mut self, path: &Path) -> Result<(), JournalError> {
-        for line in BufReader::new(File::open(path).map_err(at(path))?).split(b'\n') {
-            // What is no line of ours was cut short by a kill or a crash: the point is run again.
-            if let Ok(entry) = serde_json::from_slice::<Entry>(&line.map_err(at(path))?) {
-                self.0.entry(entry.key.clone()).or_insert(entry);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Bytes up to the last line's end.
-fn whole_lines(file: &mut File) -> io::Result<u64> {
-    let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at as u64 + 1))
-}
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> JournalError {
-    |source| JournalError::Io { path: path.to_owned(), source }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn append(journal: &Journal, key: &str) {
-        journal.append(key, Vec::new()).unwrap();
-    }
-
     #[test]
-    fn half_a_line_is_cut_off_and_whole_ones_stay() {
+    fn workers_have_files_of_their_own_and_read_all() {
         let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::open(dir.path(), Shard::WHOLE).unwrap();
-        append(&journal, "a");
-        journal.file.lock().unwrap().write_all(b"{\"key\": \"hal").unwrap();
-        drop(journal);
-        append(&Journal::open(dir.path(), Shard::WHOLE).unwrap(), "b");
+        let second: Shard = "1/2".parse().unwrap();
+        for (shard, key) in [(Shard::WHOLE, "a"), (second, "b")] {
+            Journal::open(dir.path(), shard).unwrap().append(key, Vec::new()).unwrap();
+        }
         let known = Journal::read(&[dir.path().into()]).unwrap();
-        assert!(known.has("a") && known.has("b"));
-        let text = fs::read_to_string(dir.path().join("points/0-of-1.jsonl")).unwrap();
-        assert_eq!(text.lines().count(), 2, "{text}");
-    }
-
-    #[test]
-    fn one_worker_at_a_time_has_a_shard() {
-        let dir = tempfile::tempdir().unwrap();
-        let _first = Journal::open(dir.path(), Shard::WHOLE).unwrap();
-        assert!(matches!(Journal::open(dir.path(), Shard::WHOLE), Err(JournalError::InUse { .. })));
-        assert!(Journal::open(dir.path(), "1/2".parse().unwrap()).is_ok());
+        assert!(known.has("a") && known.has("b") && !known.has("c"));
     }
 }

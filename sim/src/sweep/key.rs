@@ -12,7 +12,7 @@ const FORMAT: u32 = 1;
 
 /// Hashes of workload files, each read once.
 #[derive(Debug, Default)]
-pub(super) struct Contents(Mutex<BTreeMap<PathBuf, String>>);
+pub(crate) struct Contents(Mutex<BTreeMap<PathBuf, String>>);
 
 /// A hash of the resolved scenario, its profile and the content of its files; not of where those lie, nor of the revision.
 pub(super) fn key(plan: &Plan, contents: &Contents) -> String {
@@ -32,7 +32,7 @@ pub(super) fn key(plan: &Plan, contents: &Contents) -> String {
 }
 
 /// FNV-1a in 128 bits: not against forgers, but far from accidents.
-pub(super) fn hash(bytes: &[u8]) -> String {
+pub(crate) fn hash(bytes: &[u8]) -> String {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let hash = bytes.iter().fold(BASIS, |hash, &byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME));
@@ -40,7 +40,7 @@ pub(super) fn hash(bytes: &[u8]) -> String {
 }
 
 impl Contents {
-    fn hash(&self, file: &Path) -> String {
+    pub(crate) fn hash(&self, file: &Path) -> String {
         let mut hashes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = hashes.get(file) {
             return known.clone();

@@ -18,10 +18,12 @@ use indicatif::ProgressBar;
 
 pub use axes::{Axes, Axis, POINTS_MAX};
 pub use collect::collect;
-pub use journal::{Journal, JournalError};
+pub use journal::Journal;
+pub(crate) use key::{Contents, hash};
 pub use points::{PointError, Points};
 pub use shard::Shard;
 
+use crate::json_lines::JournalError;
 use crate::output::bar;
 use crate::parallel::try_map;
 use shared::Shared;

@@ -1,0 +1,61 @@
+//! What the engine fixes and the model must copy: the row counts that have graphs, and how many KV blocks there are.
+
+use engine::cuda::{self, KvBudget};
+use engine::profile::{BucketSizes, Buckets};
+use engine::scheduler::Mode;
+
+use super::device::{Device, Engine};
+use crate::numbers::{Count, Share};
+use crate::plan::{Plan, PlanError};
+use crate::scenario::Scenario;
+
+impl Device {
+    /// The row counts that it has graphs for; `None` leaves the profile's, which has no other source on a CPU.
+    fn buckets(self) -> Option<Buckets> {
+        let sizes = || BucketSizes::try_from(cuda::row_buckets()).expect("a rising list of row counts");
+        (self == Self::Cuda).then(|| Buckets::List(sizes()))
+    }
+}
+
+impl Engine {
+    /// A scenario's plan for a live run: the model and the engine have the same graphs and the same blocks.
+    ///
+    /// Opens the device only for a scenario with `live.kv_fraction`.
+    ///
+    /// # Errors
+    /// The first field that cannot be used.
+    pub fn plan(&mut self, mut scenario: Scenario) -> Result<Plan, PlanError> {
+        if let Some(share) = scenario.live.kv_fraction {
+            let blocks = self.blocks(&scenario, share);
+            scenario.kv.blocks = blocks.map_err(|reason| PlanError { path: "live.kv_fraction".into(), reason })?;
+        }
+        Plan::for_live(scenario, self.device.buckets())
+    }
+
+    /// The core blocks that fit into a share of the device's free memory.
+    fn blocks(&mut self, scenario: &Scenario, Share(share): Share) -> Result<Count, String> {
+        if self.device == Device::Cpu {
+            return Err("only a GPU's memory is a measure of how many blocks fit: give kv.blocks".into());
+        }
+        let model = scenario.model.architecture();
+        let shape = (scenario.kv.layout, model.r_max, scenario.kv.block_tokens.0);
+        // Weights that are there already are no longer among what is free.
+        let weights = if self.holds(scenario) { 0 } else { 2 * (model.core_params() + 2 * model.boundary_params()) };
+        let gpu = self.gpu().map_err(|error| error.to_string())?;
+        let blocks = KvBudget::Fraction(share).blocks(gpu, &model, shape, weights);
+        blocks.map(Count).map_err(|error| error.to_string())
+    }
+}
+
+/// Checks that an offline plan measures what its speed-ups are set against.
+///
+/// # Errors
+/// It has no full-depth continuous batching.
+pub fn check_baseline(plan: &Plan) -> Result<(), PlanError> {
+    if plan.online() || plan.schedulers.iter().any(|planned| planned.config.mode == Mode::ContinuousBatching) {
+        return Ok(());
+    }
+    let reason =
+        "a live comparison needs `- mode: continuous_batching` among its schedulers, to measure speed-ups against";
+    Err(PlanError { path: "compare".into(), reason: reason.into() })
+}

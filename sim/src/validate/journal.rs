@@ -1,0 +1,100 @@
+//! What has been measured: a line per live run, on disk before the next one begins.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use engine::scheduler::Finish;
+use serde::{Deserialize, Serialize};
+use traces::Exits;
+
+use crate::json_lines::{self, JournalError, JsonLines};
+use crate::live::{Device, Served};
+use crate::plan::{Plan, Planned};
+use crate::scenario::LiveSettings;
+use crate::sweep::{Contents, hash};
+
+/// The journal's file.
+const NAME: &str = "live.jsonl";
+
+/// Changes when journals of older programs must not be read.
+const FORMAT: u32 = 1;
+
+/// One scheduler's live run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) run: String,
+    pub(super) scheduler: String,
+    pub(super) repeat: u32,
+    /// The program's.
+    pub(super) revision: String,
+    /// What ran it, as reports name it.
+    pub(super) device: String,
+    /// Whose exits were taken, as reports name them.
+    pub(super) exits: String,
+    /// Everything that it took, loading and recording included.
+    pub(super) wall_s: f64,
+    /// Whether the SLO was kept and the queue did not grow, if there is one.
+    pub(super) carried: Option<bool>,
+    pub(super) served: Served,
+}
+
+/// The lines of a folder's journal, by key.
+#[derive(Debug, Default)]
+pub struct Known(BTreeMap<String, Entry>);
+
+/// The file, open for appending.
+pub(super) struct Journal(JsonLines);
+
+impl Journal {
+    pub(super) fn open(dir: &Path) -> Result<Self, JournalError> {
+        JsonLines::open(dir.join(NAME)).map(Self)
+    }
+
+    pub(super) fn append(&self, entry: &Entry) -> Result<(), JournalError> {
+        self.0.append(entry)
+    }
+}
+
+impl Known {
+    /// Reads a folder's journal; a folder without one has no lines.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(dir: &Path) -> Result<Self, JournalError> {
+        match json_lines::read::<Entry>(&dir.join(NAME)) {
+            Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            lines => Ok(Self(lines?.into_iter().map(|entry| (entry.key.clone(), entry)).collect())),
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+        self.0.get(key)
+    }
+
+    pub(super) fn insert(&mut self, entry: Entry) {
+        self.0.insert(entry.key.clone(), entry);
+    }
+}
+
+/// A hash of everything that a live run depends on. The profile is not among it, except for what the scheduler is told of it:
+/// after another calibration the same measurements are set against new predictions.
+pub(super) fn key(device: Device, plan: &Plan, planned: &Planned, repeat: u32, contents: &Contents) -> String {
+    let scenario = &plan.scenario;
+    let mut workload = scenario.workload.clone();
+    if let Some(file) = &mut workload.file {
+        *file = contents.hash(file).into();
+    }
+    // Blocks are in the scheduler's settings, whoever chose their number.
+    let live = LiveSettings { repeats: crate::numbers::Count(1), kv_fraction: None, ..scenario.live.clone() };
+    let exits = if matches!(planned.exits, Exits::FullDepth(_)) { None } else { Some(&scenario.exits) };
+    let finish = (planned.config.finish == Finish::Eos).then_some(scenario.scheduler.finish);
+    let inputs = (
+        (FORMAT, device, repeat),
+        (&plan.model, workload, scenario.seed, exits, finish),
+        (scenario.kv.plane_copies, scenario.slo, live),
+        format!("{:?}", planned.config),
+    );
+    hash(&serde_json::to_vec(&inputs).expect("a scenario is JSON"))
+}

@@ -1,0 +1,197 @@
+//! Measures what the journal does not have yet, in the protocol's order, as far as the budget reaches.
+
+use std::path::Path;
+
+use engine::executor::Clock;
+use engine::wall_clock::WallClock;
+
+use super::journal::{Entry, Journal, Known, key};
+use super::predict::Predicted;
+use super::runs::Run;
+use crate::facts::REVISION;
+use crate::json_lines::JournalError;
+use crate::live::{Device, Engine, LiveError, Logged, Served};
+use crate::sweep::Contents;
+
+/// Why measuring broke off; what was measured until then is in the journal.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The device cannot run it.
+    #[error("run `{run}`, {scheduler}: {source}")]
+    Live {
+        /// The run.
+        run: String,
+        /// The scheduler.
+        scheduler: String,
+        /// Why.
+        source: LiveError,
+    },
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// One live run to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) run: usize,
+    pub(super) part: usize,
+    pub(super) scheduler: usize,
+    pub(super) repeat: u32,
+}
+
+/// Live runs in the order in which they are made. Repeats go around all schedulers of a run, so that a drift of the machine
+/// meets every scheduler alike.
+pub(super) fn jobs(runs: &[Run]) -> Vec<Job> {
+    let of_run = |(run, of): (usize, &Run)| {
+        let schedulers: Vec<(usize, usize)> = of
+            .parts
+            .iter()
+            .enumerate()
+            .flat_map(|(at, part)| (0..part.plan.schedulers.len()).map(move |s| (at, s)))
+            .collect();
+        let repeats = 0..of.entry.repeats.0;
+        repeats
+            .flat_map(|repeat| {
+                schedulers.clone().into_iter().map(move |(part, scheduler)| Job { run, part, scheduler, repeat })
+            })
+            .collect::<Vec<_>>()
+    };
+    runs.iter().enumerate().flat_map(of_run).collect()
+}
+
+/// What there is to measure, and what has been.
+pub struct Session<'a> {
+    pub(super) runs: &'a [Run],
+    pub(super) predicted: &'a Predicted,
+    device: Device,
+    contents: Contents,
+    pub(super) known: Known,
+}
+
+/// How far measuring came.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Live runs made now.
+    pub made: usize,
+    /// Live runs that the journal had.
+    pub known: usize,
+    /// Live runs that the budget left no time for.
+    pub left: usize,
+}
+
+impl<'a> Session<'a> {
+    /// On what a folder's journal has.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn new(runs: &'a [Run], predicted: &'a Predicted, device: Device, dir: &Path) -> Result<Self, JournalError> {
+        Ok(Self { runs, predicted, device, contents: Contents::default(), known: Known::read(dir)? })
+    }
+
+    /// The measurement of a job, if there is one.
+    pub(super) fn measured(&self, job: Job) -> Option<&Entry> {
+        self.known.get(&self.key(job))
+    }
+
+    /// Measures what is missing, one line of progress each on stderr. A finished run is on disk before the next one begins;
+    /// none begins that would end beyond `budget_s` seconds on `clock`.
+    ///
+    /// # Errors
+    /// See [`MeasureError`].
+    pub fn complete(
+        &mut self,
+        engine: &mut Engine,
+        dir: &Path,
+        (clock, budget_s): (&WallClock, Option<f64>),
+    ) -> Result<Progress, MeasureError> {
+        let jobs = jobs(self.runs);
+        let missing: Vec<Job> = jobs.iter().copied().filter(|job| self.measured(*job).is_none()).collect();
+        let known = jobs.len() - missing.len();
+        if missing.is_empty() {
+            return Ok(Progress { made: 0, known, left: 0 });
+        }
+        // The longest time that loading, recording and the like have taken beside a run's own.
+        let mut besides_s = 0.0_f64;
+        let mut journal = None;
+        for (made, &job) in missing.iter().enumerate() {
+            let predicted_s = self.predicted.seconds(job.run, job.part, job.scheduler);
+            if budget_s.is_some_and(|budget_s| clock.now().as_secs() + besides_s + predicted_s > budget_s) {
+                return Ok(Progress { made, known, left: missing.len() - made });
+            }
+            let started_s = clock.now().as_secs();
+            let mut entry = self.measure(engine, job)?;
+            entry.wall_s = clock.now().as_secs() - started_s;
+            besides_s = besides_s.max(entry.wall_s - self.seconds(&entry));
+            // Made only now: a device that is not there leaves no folder behind.
+            if journal.is_none() {
+                journal = Some(Journal::open(dir)?);
+            }
+            journal.as_ref().expect("it was opened").append(&entry)?;
+            eprintln!("{}", self.line(job, &entry, (known + made + 1, jobs.len())));
+            self.known.insert(entry);
+        }
+        Ok(Progress { made: missing.len(), known, left: 0 })
+    }
+
+    fn measure(&self, engine: &mut Engine, job: Job) -> Result<Entry, MeasureError> {
+        let run = &self.runs[job.run];
+        let plan = &run.parts[job.part].plan;
+        let planned = &plan.schedulers[job.scheduler];
+        let mut sink = Logged::new(None);
+        let ran = engine.run(plan, planned, &mut sink).map_err(|source| MeasureError::Live {
+            run: run.entry.name.clone(),
+            scheduler: planned.name.clone(),
+            source,
+        })?;
+        let mut served = Served { metrics: ran.recorder.metrics(), log: sink.into_log() };
+        let carried = plan.slo().map(|slo| slo.carried(&served.metrics));
+        // What no comparison reads would be most of the file: the queues over time, and online, where time decides what is
+        // in a batch, the single steps.
+        served.metrics.series.clear();
+        if plan.online() {
+            served.log.steps.clear();
+        }
+        Ok(Entry {
+            key: self.key(job),
+            run: run.entry.name.clone(),
+            scheduler: planned.name.clone(),
+            repeat: job.repeat,
+            revision: REVISION.into(),
+            device: engine.describe(plan),
+            exits: ran.exit_label.into(),
+            wall_s: 0.0,
+            carried,
+            served,
+        })
+    }
+
+    fn seconds(&self, entry: &Entry) -> f64 {
+        entry.served.metrics.first_arrival_s + entry.served.metrics.makespan_s
+    }
+
+    fn key(&self, job: Job) -> String {
+        let plan = &self.runs[job.run].parts[job.part].plan;
+        key(self.device, plan, &plan.schedulers[job.scheduler], job.repeat, &self.contents)
+    }
+
+    fn line(&self, job: Job, entry: &Entry, (number, of): (usize, usize)) -> String {
+        let (model, live) = (&self.predicted.part(job.run, job.part)[job.scheduler].metrics, &entry.served.metrics);
+        let pair = |name: &str, unit: &str, predicted: f64, measured: f64| {
+            format!(
+                "{name} {predicted:.3} predicted, {measured:.3} {unit} measured ({:+.1}%)",
+                100.0 * (predicted / measured - 1.0)
+            )
+        };
+        format!(
+            "{number}/{of} {}, {}, {} of {}: {}; {}; {:.1} s",
+            entry.run,
+            entry.scheduler,
+            entry.repeat + 1,
+            self.runs[job.run].entry.repeats.0,
+            pair("throughput", "tokens/s", model.throughput_tokens_per_s, live.throughput_tokens_per_s),
+            pair("TPOT", "ms", 1e3 * model.tpot.mean, 1e3 * live.tpot.mean),
+            entry.wall_s
+        )
+    }
+}
