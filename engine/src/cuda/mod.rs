@@ -34,4 +34,5 @@ pub use device::Device;
 pub use error::CudaError;
 pub use executor::CudaExecutor;
 pub use flight::CudaStats;
+pub use model::CudaModel;
 pub use options::{CudaOptions, KvBudget, Sampling, WeightSource};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::cpu::{CpuError, CpuExecutor, CpuOptions};
-use engine::cuda::{self, CudaError, CudaExecutor, CudaOptions, WeightSource};
+use engine::cuda::{self, CudaError, CudaExecutor, CudaModel, CudaOptions, WeightSource};
 use engine::executor::Executor;
 use engine::live::{Exits, LiveConfig, LiveExecutor, Prompts, RecordedExits};
 use engine::metrics::Recorder;
@@ -55,16 +55,8 @@ pub enum LiveError {
 pub struct Engine(Backend);
 
 enum Backend {
-    Cpu {
-        weights: Weights,
-        threads: usize,
-    },
-    /// Random weights are made on the device.
-    Cuda {
-        device: cuda::Device,
-        weights: Option<Weights>,
-        seed: u64,
-    },
+    Cpu { weights: Weights, threads: usize },
+    Cuda(CudaModel),
 }
 
 /// A live run.
@@ -97,7 +89,11 @@ impl Engine {
                 let weights = loaded.unwrap_or_else(|| Weights::random(&plan.model, seed));
                 Backend::Cpu { weights, threads: live.threads as usize }
             }
-            Device::Cuda => Backend::Cuda { device: cuda::Device::open(0)?, weights: loaded, seed },
+            Device::Cuda => {
+                // Random weights are made on the device.
+                let weights = loaded.as_ref().map_or(WeightSource::Random { seed }, WeightSource::Loaded);
+                Backend::Cuda(CudaModel::new(&cuda::Device::open(0)?, &plan.model, weights)?)
+            }
         }))
     }
 
@@ -118,10 +114,8 @@ impl Engine {
                 let executor: CpuExecutor = CpuExecutor::new(&plan.model, weights, config, options)?;
                 serve(executor, plan, planned, sink)
             }
-            Backend::Cuda { device, weights, seed } => {
-                let weights = weights.as_ref().map_or(WeightSource::Random { seed: *seed }, WeightSource::Loaded);
-                let executor = CudaExecutor::new(device, &plan.model, weights, config, CudaOptions::default())?;
-                serve(executor, plan, planned, sink)
+            Backend::Cuda(model) => {
+                serve(CudaExecutor::new(model, config, CudaOptions::default())?, plan, planned, sink)
             }
         }
     }
@@ -131,7 +125,7 @@ impl Engine {
         match &self.0 {
             Backend::Cpu { threads: 0, .. } => "CPU, one thread a core, bf16 storage".into(),
             Backend::Cpu { threads, .. } => format!("CPU, {threads} threads, bf16 storage"),
-            Backend::Cuda { device, .. } => format!("{}, bf16", device.name()),
+            Backend::Cuda(model) => format!("{}, bf16", model.device().name()),
         }
     }
 }
