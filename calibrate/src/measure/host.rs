@@ -105,7 +105,7 @@ impl<E: LiveExecutor> HostRig<E> {
         Self { executor, config, next_request: 0 }
     }
 
-    /// Serves `rows` equal requests at full depth, so that every decode batch has so many rows: the medians of the times of
+    /// Serves `rows` equal requests at full depth, so that every decode batch has so many rows: the mean times of
     /// building, launching and reading.
     pub(super) fn run(&mut self, rows: u32, clock: &mut dyn Clock) -> Result<[Times; 3], CalibrateError> {
         let config = SchedulerConfig { max_num_seqs: rows, ..self.config };

@@ -3,8 +3,6 @@
 use engine::executor::Clock;
 use engine::units::Nanos;
 
-use crate::measurements::median;
-
 /// Launches that waited for a core for longer than this share of their time were disturbed..
 const DISTURBED_SHARE: f64 = 0.03;
 /// .. and for longer than this: a thread that wakes on an idle core waits for microseconds, in live runs too.
@@ -41,7 +39,7 @@ pub(super) fn is_disturbed(waited: Nanos, took: Nanos) -> bool {
 /// The times of equal launches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
-    /// Their median.
+    /// Their mean, since a run takes the sum of its steps, slow ones included.
     pub time_ms: f64,
     /// The shortest.
     pub min_ms: f64,
@@ -102,7 +100,7 @@ impl Times {
     /// Of launches that were all calm.
     pub(super) fn of(times_ms: &[f64]) -> Self {
         Self {
-            time_ms: median(times_ms.iter().copied()),
+            time_ms: times_ms.iter().sum::<f64>() / times_ms.len() as f64,
             min_ms: times_ms.iter().copied().fold(f64::INFINITY, f64::min),
             max_ms: times_ms.iter().copied().fold(0.0, f64::max),
             calm: times_ms.len() as u32,

@@ -34,8 +34,9 @@ impl<E: Element> KvPool<E> {
     pub(super) fn new(shape: KvShape) -> Self {
         let KvShape { layers, blocks, block_tokens, heads, head_dim } = shape;
         let numbers = layers * blocks * 2 * heads * block_tokens * head_dim;
-        // Zeroed by the system on first touch, so a large pool costs nothing until it is used.
-        Self { layers, blocks, block_tokens, heads, head_dim, data: bytemuck::zeroed_vec(numbers) }
+        // Written now, since pages that the system hands out on first touch would make a run's first steps slow; and NaN, so
+        // that KV which no token wrote cannot be read unnoticed.
+        Self { layers, blocks, block_tokens, heads, head_dim, data: vec![E::narrow(f32::NAN); numbers] }
     }
 
     /// Panics if the pool has no such block.

@@ -1,20 +1,19 @@
 //! The executor: batches are described, uploaded and queued while the GPU works, and waited for in order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
-use super::device::Device;
 use super::error::CudaError;
 use super::flight::{CudaStats, InFlight, Spare, Timeline, events};
 use super::graphs::{Graphs, bucket, queue};
 use super::memory::Pinned;
 use super::mirror::Mirror;
-use super::model::Model;
+use super::model::{CudaModel, Model};
 use super::ops::Ops;
-use super::options::{CudaOptions, WeightSource};
+use super::options::CudaOptions;
 use super::store::Store;
 use super::transfer::Parked;
 use super::upload::{Upload, items};
-use crate::architecture::Architecture;
 use crate::batch::{Batch, Outcome, RowOutcome, Stage};
 use crate::executor::{Clock, Executor};
 use crate::live::{ExitPolicy, LiveConfig, LiveExecutor, OutputToken, Transcripts};
@@ -27,7 +26,7 @@ use crate::units::{Depth, Nanos};
 #[derive(Debug)]
 pub struct CudaExecutor {
     pub(super) ops: Ops,
-    pub(super) model: Model,
+    pub(super) model: Rc<Model>,
     pub(super) store: Store,
     pub(super) graphs: Graphs,
     pub(super) config: LiveConfig,
@@ -45,29 +44,24 @@ pub struct CudaExecutor {
 }
 
 impl CudaExecutor {
-    /// A model ready to serve under a scheduler's settings: kernels compiled, weights placed, graphs recorded.
+    /// A model ready to serve under a scheduler's settings: kernels compiled, caches placed, graphs recorded.
     ///
     /// # Errors
     /// A library is missing, something does not fit, or the gate decides too late for the overlap mode.
-    pub fn new(
-        device: &Device,
-        architecture: &Architecture,
-        weights: WeightSource<'_>,
-        config: LiveConfig,
-        options: CudaOptions,
-    ) -> Result<Self, CudaError> {
+    pub fn new(model: &CudaModel, config: LiveConfig, options: CudaOptions) -> Result<Self, CudaError> {
+        let model = model.0.clone();
+        let (device, architecture) = (&model.device, &model.architecture);
         let scheduler = &config.scheduler;
         let boundary_layers = architecture.prelude_layers + architecture.coda_layers > 0;
         assert_eq!(scheduler.kv.boundary_layers, boundary_layers, "the scheduler was told of another model");
-        let exits = ExitPolicy::new(config.exits.clone(), architecture, scheduler, weights.has_lookahead_gate())?;
+        let exits = ExitPolicy::new(config.exits.clone(), architecture, scheduler, model.has_lookahead_gate)?;
         let ops = Ops::new(device, architecture, scheduler.kv.block_tokens, options.batch_invariant)?;
-        let model = Model::new(device, architecture, weights, ops.kernel("fill_weights"))?;
         let slots = scheduler.max_num_seqs as usize;
         let blocks_max = scheduler.max_context_tokens.div_ceil(scheduler.kv.block_tokens) as usize;
         let mirror = Mirror::new(slots, scheduler.kv.layout.planes(scheduler.r_max), blocks_max);
         let store = Store::new(device, architecture, scheduler, (&mirror, bucket(slots)))?;
         let graphs = match options.graphs {
-            true => Graphs::record(slots, (&ops, &model, &store), (&config, &options))?,
+            true => Graphs::record(slots, (&ops, &*model, &store), (&config, &options))?,
             false => Graphs::none(),
         };
         Ok(Self {
@@ -147,7 +141,7 @@ impl CudaExecutor {
             None => {
                 self.stats.eager_fallbacks += 1;
                 let count = bucket(rows.len());
-                queue(batch.stage, count, (&self.ops, &self.model, &self.store), (&self.config, &self.options))
+                queue(batch.stage, count, (&self.ops, &*self.model, &self.store), (&self.config, &self.options))
             }
         }
     }

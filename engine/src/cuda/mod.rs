@@ -35,4 +35,5 @@ pub use error::CudaError;
 pub use executor::CudaExecutor;
 pub use flight::CudaStats;
 pub use graphs::row_buckets;
+pub use model::CudaModel;
 pub use options::{CudaOptions, KvBudget, Sampling, WeightSource};

@@ -1,5 +1,8 @@
 //! A model's weights on the device, stacked as the kernels read them.
 
+use std::rc::Rc;
+
+use super::compile::{compile, sources};
 use super::device::{Device, Kernel, Shape, arguments};
 use super::error::CudaError;
 use super::memory::{Address, Buffer};
@@ -39,9 +42,29 @@ pub(super) struct Layer {
     pub(super) down: Linear,
 }
 
+/// A model's weights on a device, shared by the executors that are made of it.
+#[derive(Clone, Debug)]
+pub struct CudaModel(pub(super) Rc<Model>);
+
+impl CudaModel {
+    /// Loads or makes the weights.
+    ///
+    /// # Errors
+    /// They do not fit, or the kernel that makes them does not compile.
+    pub fn new(device: &Device, architecture: &Architecture, source: WeightSource<'_>) -> Result<Self, CudaError> {
+        Ok(Self(Rc::new(Model::new(device, architecture, source)?)))
+    }
+
+    /// The device that holds them.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+}
+
 /// All weights.
 #[derive(Debug)]
 pub(super) struct Model {
+    pub(super) device: Device,
     pub(super) architecture: Architecture,
     pub(super) embedding: Address,
     pub(super) prelude: Vec<Layer>,
@@ -52,6 +75,7 @@ pub(super) struct Model {
     pub(super) head: Linear,
     /// Ouro: weights and bias of the released and of the lookahead gate; 0 where there is none.
     pub(super) gates: [(Address, Address); 2],
+    pub(super) has_lookahead_gate: bool,
     buffers: Vec<Buffer>,
 }
 
@@ -99,13 +123,8 @@ impl Loader<'_> {
 }
 
 impl Model {
-    /// Loads or makes the weights; `fill` is the kernel that makes them.
-    pub(super) fn new(
-        device: &Device,
-        architecture: &Architecture,
-        source: WeightSource<'_>,
-        fill: Kernel,
-    ) -> Result<Self, CudaError> {
+    fn new(device: &Device, architecture: &Architecture, source: WeightSource<'_>) -> Result<Self, CudaError> {
+        let fill = fill_kernel(device, architecture)?;
         let mut specs = required(architecture);
         specs.extend(optional(architecture));
         let mut loader = Loader { device, fill, source, specs, buffers: Vec::new() };
@@ -146,13 +165,33 @@ impl Model {
         };
         device.synchronize()?;
         let buffers = loader.buffers;
-        Ok(Self { architecture: a.clone(), embedding, prelude, core, coda, adapter, final_norm, head, gates, buffers })
+        Ok(Self {
+            device: device.clone(),
+            architecture: a.clone(),
+            embedding,
+            prelude,
+            core,
+            coda,
+            adapter,
+            final_norm,
+            head,
+            gates,
+            has_lookahead_gate: source.has_lookahead_gate(),
+            buffers,
+        })
     }
 
     /// Buffers on the device.
     pub(super) fn tensors(&self) -> usize {
         self.buffers.len()
     }
+}
+
+/// The kernel that makes random weights; it knows of no KV block.
+fn fill_kernel(device: &Device, architecture: &Architecture) -> Result<Kernel, CudaError> {
+    let source = sources(architecture.family).find(|source| source.file == "fill.cu").expect("a kernel file");
+    let image = compile(source, architecture, 1, &device.arch())?;
+    Ok(device.load(&image, &["fill_weights"])?[0])
 }
 
 fn block(a: &Architecture, norms: [Address; 4], [qkv, qk_bias, out, gate_up, down]: [Address; 5]) -> Layer {
@@ -207,7 +246,6 @@ fn huginn(loader: &mut Loader<'_>, a: &Architecture, part: Part, layer: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::ops::Ops;
     use crate::models::weights::Weights;
 
     #[test]
@@ -216,12 +254,9 @@ mod tests {
         for name in ["tiny-ouro", "tiny-huginn"] {
             let architecture = Architecture::builtin(name).unwrap();
             let device = Device::open(0).unwrap();
-            let ops = Ops::new(&device, &architecture, 4, false).unwrap();
             let host = Weights::random(&architecture, 9);
-            let source = WeightSource::Random { seed: 9 };
-            let made = Model::new(&device, &architecture, source, ops.kernel("fill_weights")).unwrap();
-            let loaded = WeightSource::Loaded(&host);
-            let loaded = Model::new(&device, &architecture, loaded, ops.kernel("fill_weights")).unwrap();
+            let made = Model::new(&device, &architecture, WeightSource::Random { seed: 9 }).unwrap();
+            let loaded = Model::new(&device, &architecture, WeightSource::Loaded(&host)).unwrap();
             assert_eq!(made.tensors(), loaded.tensors());
             for (made, loaded) in made.buffers.iter().zip(&loaded.buffers) {
                 let bits = |buffer: &Buffer| buffer.read::<u16>(buffer.bytes() / 2).unwrap();

@@ -72,12 +72,12 @@ impl WeightSource<'_> {
 pub enum KvBudget {
     /// So many bytes.
     Bytes(u64),
-    /// So much of what is free behind weights and activations.
+    /// So much of what is free behind the weights; activations need some of the rest.
     Fraction(f64),
 }
 
 impl KvBudget {
-    /// Core blocks, all planes together, that fit in the budget; `taken` bytes are for weights and activations.
+    /// Core blocks, all planes together, that fit in the budget; the weights are placed already.
     ///
     /// # Errors
     /// Not one block of every plane fits.
@@ -86,12 +86,11 @@ impl KvBudget {
         device: &Device,
         architecture: &Architecture,
         (layout, r_max, block_tokens): (Layout, Depth, u32),
-        taken: u64,
     ) -> Result<u32, CudaError> {
         let (free, total) = device.memory()?;
         let bytes = match self {
             Self::Bytes(bytes) => bytes,
-            Self::Fraction(share) => (free.saturating_sub(taken) as f64 * share) as u64,
+            Self::Fraction(share) => (free as f64 * share) as u64,
         };
         let planes = u64::from(layout.planes(r_max));
         let per_token = planes * architecture.core_kv_bytes() + architecture.boundary_kv_bytes();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use engine::architecture::Architecture;
 use engine::conformance::{self, Case, Group, compare, groups, play};
 use engine::cpu::{CpuExecutor, CpuOptions, bf16};
-use engine::cuda::{CudaExecutor, CudaOptions, Device, WeightSource};
+use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 use engine::live::{LiveExecutor, Transcripts};
 use engine::models::weights::Weights;
 
@@ -27,11 +27,12 @@ fn conforms(model: &str, graphs: bool) {
     let architecture = Architecture::builtin(model).unwrap();
     let weights = Weights::random(&architecture, 11);
     let device = Device::open(0).unwrap();
+    let on_device = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 11 }).unwrap();
     let options = CudaOptions { batch_invariant: true, graphs, ..CudaOptions::default() };
     let mut known: BTreeMap<String, Transcripts> = BTreeMap::new();
     let report = conformance::run(
         &architecture,
-        |config| CudaExecutor::new(&device, &architecture, WeightSource::Random { seed: 11 }, config, options),
+        |config| CudaExecutor::new(&on_device, config, options),
         |group, case| {
             let key = format!("{} {:?}", group.name, case.chunks);
             known.entry(key).or_insert_with(|| cpu(&architecture, &weights, group, case)).clone()
@@ -69,13 +70,12 @@ fn the_fast_mode_agrees_with_the_cpu() {
         let architecture = Architecture::builtin(model).unwrap();
         let weights = Weights::random(&architecture, 11);
         let device = Device::open(0).unwrap();
+        let on_device = CudaModel::new(&device, &architecture, WeightSource::Loaded(&weights)).unwrap();
         let mut largest: f64 = 0.0;
         for group in groups(&architecture) {
             for case in &group.cases {
-                let source = WeightSource::Loaded(&weights);
                 let config = case.config(&group);
-                let mut executor =
-                    CudaExecutor::new(&device, &architecture, source, config, CudaOptions::default()).unwrap();
+                let mut executor = CudaExecutor::new(&on_device, config, CudaOptions::default()).unwrap();
                 play(&mut executor, &group, case).unwrap_or_else(|failure| panic!("{failure}"));
                 let expected = cpu(&architecture, &weights, &group, case);
                 let comparison = compare(&expected, executor.transcripts(), tolerance(model));
@@ -98,14 +98,14 @@ fn rounding_is_all_that_differs() {
         let (mut on_cpu, mut on_gpu) = (0.0, 0.0);
         for seed in 11..15 {
             let weights = Weights::random(&architecture, seed);
+            let on_device = CudaModel::new(&device, &architecture, WeightSource::Random { seed }).unwrap();
             for group in groups(&architecture) {
                 let case = &group.cases[0];
                 let options = CpuOptions { threads: 2, ..CpuOptions::default() };
                 let mut exact = CpuExecutor::<f32>::new(&architecture, &weights, case.config(&group), options).unwrap();
                 play(&mut exact, &group, case).unwrap();
-                let source = WeightSource::Random { seed };
                 let options = CudaOptions { graphs: false, ..CudaOptions::default() };
-                let mut gpu = CudaExecutor::new(&device, &architecture, source, case.config(&group), options).unwrap();
+                let mut gpu = CudaExecutor::new(&on_device, case.config(&group), options).unwrap();
                 play(&mut gpu, &group, case).unwrap();
                 // A tolerance of 1 compares up to the first token that differs.
                 let error = |got: &Transcripts| compare(exact.transcripts(), got, 1.0).unwrap().max_error;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use engine::architecture::Architecture;
-use engine::cuda::{CudaExecutor, CudaOptions, Device, Sampling, WeightSource};
+use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, Sampling, WeightSource};
 use engine::event_loop::{self, Observer, Step};
 use engine::executor::{ExitSource, VirtualClock};
 use engine::layout::Layout;
@@ -106,8 +106,8 @@ impl Serve {
         };
         let options = CudaOptions { batch_invariant: true, sampling: self.sampling, ..CudaOptions::default() };
         let device = Device::open(0).unwrap();
-        let weights = WeightSource::Random { seed: 5 };
-        let mut executor = CudaExecutor::new(&device, &architecture, weights, live, options).unwrap();
+        let model = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 5 }).unwrap();
+        let mut executor = CudaExecutor::new(&model, live, options).unwrap();
         let mut scheduler = Scheduler::new(scheduler).unwrap();
         let late = u32::from(self.finish == Finish::Eos) * 3;
         let arrivals = (0..).zip(&self.workload).map(|(id, &(prompt_tokens, output_tokens))| {

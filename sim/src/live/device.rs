@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::architecture::Architecture;
 use engine::cpu::{CpuError, CpuExecutor, CpuOptions};
-use engine::cuda::{self, CudaError, CudaExecutor, CudaOptions, WeightSource};
+use engine::cuda::{self, CudaError, CudaExecutor, CudaModel, CudaOptions, WeightSource};
 use engine::event_loop::{self, Observer, Step};
 use engine::executor::Executor;
 use engine::live::{Exits, LiveConfig, LiveExecutor, Prompts, RecordedExits};
@@ -60,12 +60,16 @@ pub struct Engine {
     model: Option<Model>,
 }
 
-/// A model's parameters, on the host.
+/// A model's parameters, and which they are.
 struct Model {
     architecture: Architecture,
     choice: WeightsChoice,
-    /// Random weights of a GPU are made there.
-    weights: Option<Weights>,
+    weights: Placed,
+}
+
+enum Placed {
+    Host(Weights),
+    Gpu(CudaModel),
 }
 
 /// A live run.
@@ -88,19 +92,24 @@ impl Engine {
     /// # Errors
     /// There is no such device; the weights are not there, or not the model's.
     pub fn prepare(&mut self, plan: &Plan) -> Result<(), LiveError> {
-        if self.device == Device::Cuda {
-            self.gpu()?;
-        }
         if self.holds(&plan.scenario) {
             return Ok(());
         }
         // One model at a time: two may not fit.
         self.model = None;
         let choice = plan.scenario.live.weights.clone();
-        let weights = match (&choice, self.device) {
-            (WeightsChoice::File(path), _) => Some(Weights::load(path, &plan.model)?),
-            (WeightsChoice::Random(seed), Device::Cpu) => Some(Weights::random(&plan.model, *seed)),
-            (WeightsChoice::Random(_), Device::Cuda) => None,
+        let loaded = match &choice {
+            WeightsChoice::Random(_) => None,
+            WeightsChoice::File(path) => Some(Weights::load(path, &plan.model)?),
+        };
+        let seed = if let WeightsChoice::Random(seed) = choice { seed } else { 0 };
+        let weights = match self.device {
+            Device::Cpu => Placed::Host(loaded.unwrap_or_else(|| Weights::random(&plan.model, seed))),
+            Device::Cuda => {
+                // Random weights are made on the device.
+                let source = loaded.as_ref().map_or(WeightSource::Random { seed }, WeightSource::Loaded);
+                Placed::Gpu(CudaModel::new(self.gpu()?, &plan.model, source)?)
+            }
         };
         self.model = Some(Model { architecture: plan.model.clone(), choice, weights });
         Ok(())
@@ -118,19 +127,15 @@ impl Engine {
     ) -> Result<Ran, LiveError> {
         self.prepare(plan)?;
         let config = config(plan, planned);
-        let model = self.model.as_ref().expect("it was prepared");
-        match (&self.gpu, &model.weights) {
-            (None, weights) => {
-                let weights = weights.as_ref().expect("a CPU's weights are on the host");
+        match &self.model.as_ref().expect("it was prepared").weights {
+            Placed::Host(weights) => {
                 let threads = plan.scenario.live.threads as usize;
                 let options = CpuOptions { threads, copy_skipped_planes: plan.scenario.kv.plane_copies };
                 let executor: CpuExecutor = CpuExecutor::new(&plan.model, weights, config, options)?;
                 serve(executor, plan, planned, sink)
             }
-            (Some(gpu), weights) => {
-                let seed = if let WeightsChoice::Random(seed) = model.choice { seed } else { 0 };
-                let source = weights.as_ref().map_or(WeightSource::Random { seed }, WeightSource::Loaded);
-                let mut executor = CudaExecutor::new(gpu, &plan.model, source, config, CudaOptions::default())?;
+            Placed::Gpu(model) => {
+                let mut executor = CudaExecutor::new(model, config, CudaOptions::default())?;
                 warm_up(&mut executor, plan, planned)?;
                 serve(executor, plan, planned, sink)
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Parser;
 use engine::architecture::Architecture;
 use engine::batch::Stage;
-use engine::cuda::{CudaExecutor, CudaOptions, CudaStats, Device, WeightSource};
+use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, CudaStats, Device, WeightSource};
 use engine::event_loop;
 use engine::live::{Exits, LiveExecutor};
 use engine::scheduler::{Mode, Overlap};
@@ -61,6 +61,7 @@ pub(crate) struct Args {
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let architecture = Architecture::builtin(&args.model).ok_or("no such model")?;
     let device = Device::open(0)?;
+    let model = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 5 })?;
     let mix = if args.depths == "full" { Mix::full(architecture.r_max) } else { Mix::parse(&args.depths)? };
     let resident = args.resident.unwrap_or(args.requests);
     println!(
@@ -88,8 +89,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         };
         let (config, mut scheduler) = settings.ready(&device, &architecture, Exits::Replay(Arc::new(mix.clone())))?;
         let options = CudaOptions { batch_invariant: args.batch_invariant, ..CudaOptions::default() };
-        let mut executor =
-            CudaExecutor::new(&device, &architecture, WeightSource::Random { seed: 5 }, config, options)?;
+        let mut executor = CudaExecutor::new(&model, config, options)?;
         // A first request of the same shape, so that nothing is compiled, chosen or pinned while we measure.
         event_loop::run(
             &mut engine::scheduler::Scheduler::new(config_of(&scheduler))?,

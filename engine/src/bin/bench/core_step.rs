@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Parser;
 use engine::architecture::Architecture;
 use engine::batch::{AppendedBlock, Batch, Plane, Row, Slot, Stage};
-use engine::cuda::{CudaExecutor, CudaOptions, Device, WeightSource};
+use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 use engine::executor::{Executor, ExitSource};
 use engine::layout::Layout;
 use engine::live::{Exits, LiveConfig, Prompts};
@@ -152,7 +152,8 @@ impl Bench {
         };
         let options =
             CudaOptions { batch_invariant: args.batch_invariant, graphs: !args.no_graphs, ..CudaOptions::default() };
-        let executor = CudaExecutor::new(device, architecture, WeightSource::Random { seed: 5 }, config, options)?;
+        let model = CudaModel::new(device, architecture, WeightSource::Random { seed: 5 })?;
+        let executor = CudaExecutor::new(&model, config, options)?;
         executor.fill_kv_with_noise(3)?;
         Ok(Self { executor, clock: WallClock::start(), stage, r_max, planes, has_boundary, next_id: 0 })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use engine::architecture::{Architecture, Family};
-use engine::cuda::{CudaExecutor, CudaOptions, Device, WeightSource};
+use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 use engine::event_loop;
 use engine::layout::Layout;
 use engine::live::{Exits, LiveExecutor};
@@ -63,10 +63,11 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         ..Settings::of(&architecture)
     };
     let device = Device::open(0)?;
+    let model = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 5 })?;
     let exits = Exits::Replay(Arc::new(Mix::full(r_max)));
     let (config, mut scheduler) = settings.ready(&device, &architecture, exits)?;
     let options = CudaOptions { batch_invariant: args.batch_invariant, ..CudaOptions::default() };
-    let mut executor = CudaExecutor::new(&device, &architecture, WeightSource::Random { seed: 5 }, config, options)?;
+    let mut executor = CudaExecutor::new(&model, config, options)?;
     let mut arrivals = arrivals(args.requests, args.prompt, args.output).into_iter();
     let mut steps = Steps::default();
     event_loop::run(&mut scheduler, &mut executor, &mut WallClock::start(), &mut arrivals, &mut steps)?;

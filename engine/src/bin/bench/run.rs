@@ -63,9 +63,7 @@ impl Settings {
         const BLOCK_TOKENS: u32 = 16;
         let planes = u32::from(self.layout.planes(self.r_max));
         let wanted = self.context.div_ceil(BLOCK_TOKENS) * planes * self.max_num_seqs;
-        let weights = 2 * (architecture.core_params() + 2 * architecture.boundary_params());
-        let fits =
-            KvBudget::Fraction(0.85).blocks(device, architecture, (self.layout, self.r_max, BLOCK_TOKENS), weights)?;
+        let fits = KvBudget::Fraction(0.85).blocks(device, architecture, (self.layout, self.r_max, BLOCK_TOKENS))?;
         let scheduler = SchedulerConfig {
             mode: self.mode,
             overlap: self.overlap,
