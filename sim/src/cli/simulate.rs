@@ -70,7 +70,7 @@ pub(super) fn serve(arguments: &SimulateArguments) -> Result<(), Report> {
 /// Runs the plan on the model and live, writes both and returns the comparison to print.
 fn validate(plan: &Plan, engine: &mut Engine, name: &str, dir: &Path) -> Result<String, LiveError> {
     // Before any file is made.
-    engine.prepare(plan)?;
+    engine.prepare(&plan.scenario)?;
     let mut files = Files::create(dir, &plan.scenario.output)?;
     let live::Outcome { validation, schedulers } = live::validate(plan, engine, name, &mut files)?;
     files.finish()?;

@@ -87,31 +87,33 @@ impl Engine {
         Self { device, gpu: None, model: None }
     }
 
-    /// Opens the device, and loads or draws the plan's weights unless they are there.
+    /// Opens the device, and loads or draws the scenario's weights unless they are there.
     ///
     /// # Errors
     /// There is no such device; the weights are not there, or not the model's.
-    pub fn prepare(&mut self, plan: &Plan) -> Result<(), LiveError> {
-        if self.holds(&plan.scenario) {
+    pub fn prepare(&mut self, scenario: &Scenario) -> Result<(), LiveError> {
+        let architecture = scenario.model.architecture();
+        let choice = scenario.live.weights.clone();
+        let same = |model: &Model| model.choice == choice && model.architecture == architecture;
+        if self.model.as_ref().is_some_and(same) {
             return Ok(());
         }
         // One model at a time: two may not fit.
         self.model = None;
-        let choice = plan.scenario.live.weights.clone();
         let loaded = match &choice {
             WeightsChoice::Random(_) => None,
-            WeightsChoice::File(path) => Some(Weights::load(path, &plan.model)?),
+            WeightsChoice::File(path) => Some(Weights::load(path, &architecture)?),
         };
         let seed = if let WeightsChoice::Random(seed) = choice { seed } else { 0 };
         let weights = match self.device {
-            Device::Cpu => Placed::Host(loaded.unwrap_or_else(|| Weights::random(&plan.model, seed))),
+            Device::Cpu => Placed::Host(loaded.unwrap_or_else(|| Weights::random(&architecture, seed))),
             Device::Cuda => {
                 // Random weights are made on the device.
                 let source = loaded.as_ref().map_or(WeightSource::Random { seed }, WeightSource::Loaded);
-                Placed::Gpu(CudaModel::new(self.gpu()?, &plan.model, source)?)
+                Placed::Gpu(CudaModel::new(self.gpu()?, &architecture, source)?)
             }
         };
-        self.model = Some(Model { architecture: plan.model.clone(), choice, weights });
+        self.model = Some(Model { architecture, choice, weights });
         Ok(())
     }
 
@@ -125,7 +127,7 @@ impl Engine {
         planned: &Planned,
         sink: &mut S,
     ) -> Result<Ran, LiveError> {
-        self.prepare(plan)?;
+        self.prepare(&plan.scenario)?;
         let config = config(plan, planned);
         match &self.model.as_ref().expect("it was prepared").weights {
             Placed::Host(weights) => {
@@ -149,14 +151,6 @@ impl Engine {
             (None, 0) => "CPU, one thread a core, bf16 storage".into(),
             (None, threads) => format!("CPU, {threads} threads, bf16 storage"),
         }
-    }
-
-    /// Whether the scenario's model is the one that is there.
-    pub(super) fn holds(&self, scenario: &Scenario) -> bool {
-        let same = |model: &Model| {
-            model.choice == scenario.live.weights && model.architecture == scenario.model.architecture()
-        };
-        self.model.as_ref().is_some_and(same)
     }
 
     pub(super) fn gpu(&mut self) -> Result<&cuda::Device, CudaError> {

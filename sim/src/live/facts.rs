@@ -20,7 +20,7 @@ impl Device {
 impl Engine {
     /// A scenario's plan for a live run: the model and the engine have the same graphs and the same blocks.
     ///
-    /// Opens the device only for a scenario with `live.kv_fraction`.
+    /// Opens the device and prepares the model only for a scenario with `live.kv_fraction`.
     ///
     /// # Errors
     /// The first field that cannot be used.
@@ -37,13 +37,12 @@ impl Engine {
         if self.device == Device::Cpu {
             return Err("only a GPU's memory is a measure of how many blocks fit: give kv.blocks".into());
         }
+        // Weights first: what they leave free is shared out.
+        self.prepare(scenario).map_err(|error| error.to_string())?;
         let model = scenario.model.architecture();
         let shape = (scenario.kv.layout, model.r_max, scenario.kv.block_tokens.0);
-        // Weights that are there already are no longer among what is free.
-        let weights = if self.holds(scenario) { 0 } else { 2 * (model.core_params() + 2 * model.boundary_params()) };
         let gpu = self.gpu().map_err(|error| error.to_string())?;
-        let blocks = KvBudget::Fraction(share).blocks(gpu, &model, shape, weights);
-        blocks.map(Count).map_err(|error| error.to_string())
+        KvBudget::Fraction(share).blocks(gpu, &model, shape).map(Count).map_err(|error| error.to_string())
     }
 }
 

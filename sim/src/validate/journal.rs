@@ -40,6 +40,13 @@ pub(super) struct Entry {
     pub(super) served: Served,
 }
 
+impl Entry {
+    /// From the start of its clock to its last token, in seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        self.served.metrics.first_arrival_s + self.served.metrics.makespan_s
+    }
+}
+
 /// The lines of a folder's journal, by key.
 #[derive(Debug, Default)]
 pub struct Known(BTreeMap<String, Entry>);

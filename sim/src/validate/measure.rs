@@ -1,5 +1,6 @@
 //! Measures what the journal does not have yet, in the protocol's order, as far as the budget reaches.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use engine::executor::Clock;
@@ -40,24 +41,31 @@ pub(super) struct Job {
     pub(super) repeat: u32,
 }
 
-/// Live runs in the order in which they are made. Repeats go around all schedulers of a run, so that a drift of the machine
-/// meets every scheduler alike.
+impl Job {
+    /// What it depends on, in short: two jobs with one key are one measurement.
+    pub(super) fn key(self, runs: &[Run], device: Device, contents: &Contents) -> String {
+        let plan = &runs[self.run].parts[self.part].plan;
+        key(device, plan, &plan.schedulers[self.scheduler], self.repeat, contents)
+    }
+}
+
+/// Every scheduler of every run, as often as it is repeated: the lowest tier first, in it all first repeats before the second, so
+/// that the more is known the earlier measuring is stopped, and a drift of the machine meets all alike.
 pub(super) fn jobs(runs: &[Run]) -> Vec<Job> {
-    let of_run = |(run, of): (usize, &Run)| {
-        let schedulers: Vec<(usize, usize)> = of
-            .parts
-            .iter()
-            .enumerate()
-            .flat_map(|(at, part)| (0..part.plan.schedulers.len()).map(move |s| (at, s)))
-            .collect();
-        let repeats = 0..of.entry.repeats.0;
-        repeats
-            .flat_map(|repeat| {
-                schedulers.clone().into_iter().map(move |(part, scheduler)| Job { run, part, scheduler, repeat })
-            })
-            .collect::<Vec<_>>()
-    };
-    runs.iter().enumerate().flat_map(of_run).collect()
+    let mut jobs: Vec<Job> = (0..runs.len()).flat_map(|run| of_run(runs, run)).collect();
+    // The sort is stable: runs and schedulers stay in the protocol's order.
+    jobs.sort_by_key(|job| (runs[job.run].entry.tier.0, job.repeat));
+    jobs
+}
+
+/// Every scheduler of a run, as often as it is repeated.
+pub(super) fn of_run(runs: &[Run], run: usize) -> impl Iterator<Item = Job> {
+    let Run { entry, parts, .. } = &runs[run];
+    (0..entry.repeats.0).flat_map(move |repeat| {
+        parts.iter().enumerate().flat_map(move |(part, of)| {
+            (0..of.plan.schedulers.len()).map(move |scheduler| Job { run, part, scheduler, repeat })
+        })
+    })
 }
 
 /// What there is to measure, and what has been.
@@ -105,12 +113,9 @@ impl<'a> Session<'a> {
         dir: &Path,
         (clock, budget_s): (&WallClock, Option<f64>),
     ) -> Result<Progress, MeasureError> {
-        let jobs = jobs(self.runs);
+        let jobs = self.jobs();
         let missing: Vec<Job> = jobs.iter().copied().filter(|job| self.measured(*job).is_none()).collect();
         let known = jobs.len() - missing.len();
-        if missing.is_empty() {
-            return Ok(Progress { made: 0, known, left: 0 });
-        }
         // The longest time that loading, recording and the like have taken beside a run's own.
         let mut besides_s = 0.0_f64;
         let mut journal = None;
@@ -122,16 +127,23 @@ impl<'a> Session<'a> {
             let started_s = clock.now().as_secs();
             let mut entry = self.measure(engine, job)?;
             entry.wall_s = clock.now().as_secs() - started_s;
-            besides_s = besides_s.max(entry.wall_s - self.seconds(&entry));
+            besides_s = besides_s.max(entry.wall_s - entry.seconds());
             // Made only now: a device that is not there leaves no folder behind.
-            if journal.is_none() {
-                journal = Some(Journal::open(dir)?);
-            }
-            journal.as_ref().expect("it was opened").append(&entry)?;
+            let journal = match &mut journal {
+                Some(journal) => journal,
+                None => journal.insert(Journal::open(dir)?),
+            };
+            journal.append(&entry)?;
             eprintln!("{}", self.line(job, &entry, (known + made + 1, jobs.len())));
             self.known.insert(entry);
         }
         Ok(Progress { made: missing.len(), known, left: 0 })
+    }
+
+    /// Live runs in the order in which they are made; what runs have in common, such as a baseline, is measured once.
+    fn jobs(&self) -> Vec<Job> {
+        let mut keys = BTreeSet::new();
+        jobs(self.runs).into_iter().filter(|job| keys.insert(self.key(*job))).collect()
     }
 
     fn measure(&self, engine: &mut Engine, job: Job) -> Result<Entry, MeasureError> {
@@ -166,13 +178,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    fn seconds(&self, entry: &Entry) -> f64 {
-        entry.served.metrics.first_arrival_s + entry.served.metrics.makespan_s
-    }
-
     fn key(&self, job: Job) -> String {
-        let plan = &self.runs[job.run].parts[job.part].plan;
-        key(self.device, plan, &plan.schedulers[job.scheduler], job.repeat, &self.contents)
+        job.key(self.runs, self.device, &self.contents)
     }
 
     fn line(&self, job: Job, entry: &Entry, (number, of): (usize, usize)) -> String {

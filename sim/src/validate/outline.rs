@@ -1,12 +1,17 @@
 //! A protocol without a device: what would be run, what the model expects, and how long it would take.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use reports::{Cell, Grid};
 
+use super::measure::{Job, jobs};
 use super::predict::Predicted;
 use super::runs::Run;
 use crate::compare;
+use crate::live::Device;
+use crate::sweep::Contents;
 
-/// The table of all runs, and the live time of each tier.
+/// The table of all runs, and the live time of each tier and repeat: of what runs have in common, such as a baseline, that of the first.
 pub fn outline(runs: &[Run], predicted: &Predicted) -> String {
     let mut grid = Grid::new([
         "run",
@@ -23,36 +28,41 @@ pub fn outline(runs: &[Run], predicted: &Predicted) -> String {
         "live runs",
         "live, s",
     ]);
-    let mut tiers: Vec<(u32, f64)> = Vec::new();
+    // Any device: keys are only compared.
+    let (device, contents) = (Device::Cuda, Contents::default());
+    let mut keys = BTreeSet::new();
+    let mut new: Vec<Job> = jobs(runs);
+    new.retain(|job| keys.insert(job.key(runs, device, &contents)));
     for (index, run) in runs.iter().enumerate() {
-        let seconds = push(run, index, predicted, &mut grid);
-        match tiers.iter_mut().find(|(tier, _)| *tier == run.entry.tier.0) {
-            Some((_, sum)) => *sum += seconds,
-            None => tiers.push((run.entry.tier.0, seconds)),
-        }
+        push(run, index, predicted, &new, &mut grid);
     }
-    let tiers = tiers.iter().map(|(tier, seconds)| format!("tier {tier}: {seconds:.0} s of live runs, by the model\n"));
+    let mut tiers: BTreeMap<(u32, u32), f64> = BTreeMap::new();
+    for job in &new {
+        let seconds = predicted.seconds(job.run, job.part, job.scheduler);
+        *tiers.entry((runs[job.run].entry.tier.0, job.repeat + 1)).or_default() += seconds;
+    }
+    let tiers = tiers.iter().map(|((tier, repeat), seconds)| {
+        format!("tier {tier}, repeat {repeat}: {seconds:.0} s of live runs, by the model\n")
+    });
     grid.text() + "\n" + &tiers.collect::<String>()
 }
 
-/// A row per scheduler; returns the seconds of all live runs.
-fn push(run: &Run, index: usize, predicted: &Predicted, grid: &mut Grid) -> f64 {
-    let repeats = f64::from(run.entry.repeats.0);
-    let mut sum = 0.0;
+/// A row per scheduler, with the live runs that are `new` here.
+fn push(run: &Run, index: usize, predicted: &Predicted, new: &[Job], grid: &mut Grid) {
     for (at, part) in run.parts.iter().enumerate() {
-        let served = predicted.part(index, at);
-        let metrics: Vec<_> = served.iter().map(|run| run.metrics.clone()).collect();
+        let metrics: Vec<_> = predicted.part(index, at).iter().map(|run| run.metrics.clone()).collect();
         let bounds = if run.online() { Vec::new() } else { compare::bounds(&part.plan, &metrics) };
         for (scheduler, planned) in part.plan.schedulers.iter().enumerate() {
-            let seconds = repeats * predicted.seconds(index, at, scheduler);
+            let here = |job: &&Job| (job.run, job.part, job.scheduler) == (index, at, scheduler);
+            let live_runs = new.iter().filter(here).count() as f64;
+            let seconds = live_runs * predicted.seconds(index, at, scheduler);
             let (metrics, bounds) = (&metrics[scheduler], bounds.get(scheduler));
             let carried = part.plan.slo().filter(|_| run.online()).map(|slo| slo.carried(metrics));
-            sum += seconds;
             grid.push(vec![
                 Cell::text(&run.entry.name),
-                f64::from(run.entry.tier.0).into(),
+                Cell::text(run.entry.tier.0.to_string()),
                 Cell::text(&planned.name),
-                f64::from(part.plan.workload.requests()).into(),
+                Cell::text(part.plan.workload.requests().to_string()),
                 part.load.map(|load| load.rate_per_s).into(),
                 metrics.throughput_tokens_per_s.into(),
                 bounds.map(|bounds| bounds.speedup).into(),
@@ -60,10 +70,9 @@ fn push(run: &Run, index: usize, predicted: &Predicted, grid: &mut Grid) -> f64 
                 (1e3 * metrics.ttft.mean).into(),
                 (1e3 * metrics.tpot.mean).into(),
                 carried.map_or(Cell::Missing, |carried| Cell::text(if carried { "yes" } else { "no" })),
-                repeats.into(),
+                Cell::text(live_runs.to_string()),
                 seconds.into(),
             ]);
         }
     }
-    sum
 }

@@ -4,7 +4,7 @@ use reports::Capacity;
 use reports::validation::protocol::{self as report, CapacityPair, ProtocolRun, Tested};
 use reports::validation::{Load, Validation};
 
-use super::measure::{Job, Session};
+use super::measure::{Job, Session, of_run};
 use super::protocol::Protocol;
 use super::runs::{Run, is_baseline};
 use crate::facts;
@@ -69,11 +69,7 @@ impl Session<'_> {
     }
 
     fn has_all(&self, run: usize, repeat: u32) -> bool {
-        let parts = self.runs[run].parts.iter().enumerate();
-        let mut jobs = parts.flat_map(|(part, of)| {
-            (0..of.plan.schedulers.len()).map(move |scheduler| Job { run, part, scheduler, repeat })
-        });
-        jobs.all(|job| self.measured(job).is_some())
+        of_run(self.runs, run).filter(|job| job.repeat == repeat).all(|job| self.measured(job).is_some())
     }
 
     /// Whether an online part carried its load, on both sides.

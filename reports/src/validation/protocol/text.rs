@@ -13,19 +13,19 @@ pub fn protocol_text(protocol: &Protocol) -> String {
         text.push_str(&format!("  {sentence}\n"));
     }
     for (run, validation) in protocol.measured() {
-        text.push_str(&format!("\n{} ({} live runs each)\n", run.name, validation.repeats));
+        text.push_str(&format!("\n{}: predicted / measured, {} of each\n", run.name, live_runs(validation.repeats)));
         for scheduler in &validation.schedulers {
-            let shown = |name: &str, label: &str| {
+            let shown = |name: &str, label: &str, scale: f64, unit: &str| {
                 let pair = scheduler.metric(name)?;
-                Some(format!("{label} {} / {}", number(pair.predicted), number(pair.measured)))
+                Some(format!("{label} {} / {}{unit}", number(scale * pair.predicted), number(scale * pair.measured)))
             };
             let load = scheduler.load.map(|load| format!("{} requests/s", number(load.rate_per_s)));
             let figures = [
                 load,
-                shown("throughput_tokens_per_s", "tokens/s"),
-                shown("speedup", "speed-up"),
-                shown("tpot_s.mean", "TPOT s"),
-                shown("ttft_s.mean", "TTFT s"),
+                shown("throughput_tokens_per_s", "throughput", 1.0, " tokens/s"),
+                shown("speedup", "speed-up", 1.0, "×"),
+                shown("tpot_s.mean", "TPOT", 1e3, " ms"),
+                shown("ttft_s.mean", "TTFT", 1e3, " ms"),
             ];
             let figures: Vec<_> = figures.into_iter().flatten().collect();
             text.push_str(&format!(
@@ -42,6 +42,10 @@ pub fn protocol_text(protocol: &Protocol) -> String {
         render(&capacities, &mut text);
     }
     text
+}
+
+fn live_runs(repeats: u32) -> String {
+    if repeats == 1 { "one live run".into() } else { format!("{repeats} live runs") }
 }
 
 /// The sentences to remember.
