@@ -14,14 +14,15 @@ use super::stages::{Rows, Run};
 use super::store::Store;
 use crate::batch::Stage;
 use crate::live::LiveConfig;
+use crate::profile::Buckets;
 
 /// Row counts that graphs are recorded for: rows behind a batch's last are computed and dropped.
 const BUCKETS: [usize; 19] = [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256, 320, 384, 512];
 
-/// Row counts that decode graphs are recorded for, rising: a step takes as long as the next of them. Beyond the last, its
-/// multiples.
-pub fn row_buckets() -> Vec<u32> {
-    BUCKETS.map(|count| count as u32).to_vec()
+/// The row counts that decode steps are padded to, as a profile states them.
+pub fn row_buckets() -> Buckets {
+    let sizes = BUCKETS.map(|rows| rows as u32).to_vec();
+    Buckets::List(sizes.try_into().expect("a short rising list"))
 }
 
 /// The decode stages.

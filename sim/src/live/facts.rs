@@ -1,7 +1,7 @@
 //! What the engine fixes and the model must copy: the row counts that have graphs, and how many KV blocks there are.
 
 use engine::cuda::{self, KvBudget};
-use engine::profile::{BucketSizes, Buckets};
+use engine::profile::Buckets;
 use engine::scheduler::Mode;
 
 use super::device::{Device, Engine};
@@ -12,8 +12,7 @@ use crate::scenario::Scenario;
 impl Device {
     /// The row counts that it has graphs for; `None` leaves the profile's, which has no other source on a CPU.
     fn buckets(self) -> Option<Buckets> {
-        let sizes = || BucketSizes::try_from(cuda::row_buckets()).expect("a rising list of row counts");
-        (self == Self::Cuda).then(|| Buckets::List(sizes()))
+        (self == Self::Cuda).then(cuda::row_buckets)
     }
 }
 

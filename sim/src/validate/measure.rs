@@ -25,7 +25,7 @@ pub enum MeasureError {
         /// The scheduler.
         scheduler: String,
         /// Why.
-        source: LiveError,
+        source: Box<LiveError>,
     },
     /// The journal cannot be used.
     #[error(transparent)]
@@ -154,7 +154,7 @@ impl<'a> Session<'a> {
         let ran = engine.run(plan, planned, &mut sink).map_err(|source| MeasureError::Live {
             run: run.entry.name.clone(),
             scheduler: planned.name.clone(),
-            source,
+            source: Box::new(source),
         })?;
         let mut served = Served { metrics: ran.recorder.metrics(), log: sink.into_log() };
         let carried = plan.slo().map(|slo| slo.carried(&served.metrics));
