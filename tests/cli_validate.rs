@@ -112,15 +112,6 @@ fn without_a_device_the_runs_are_listed_and_nothing_is_written() {
 }
 
 #[test]
-fn shipped_protocols_can_be_run() {
-    for name in ["tiny_ouro", "h200_ouro", "h200_huginn"] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios/validate").join(format!("{name}.yaml"));
-        let output = Command::new(env!("CARGO_BIN_EXE_sim")).arg("validate").arg(path).arg("--quick").output().unwrap();
-        assert!(passed(&output).contains("tier 1, repeat 1:"), "{name}");
-    }
-}
-
-#[test]
 fn a_protocol_that_is_killed_and_stopped_goes_on_where_it_was() {
     let place = Place::new(PROTOCOL);
     // Killed as soon as something is there, with half a line behind it.

@@ -100,7 +100,7 @@ mod tests {
         check(pair("speedup", 1.5, 1.4, 0.02), true, Some(0.04));
         check(pair("normalized_s.p99", 1.0, 1.0, 0.0), true, Some(0.09));
         check(pair("normalized_s.p99", 1.0, 1.0, 0.0), false, None);
-        check(pair("ttft_s.mean", 0.06, 0.05, 0.0), true, Some(0.2));
+        check(pair("ttft_s.mean", 0.06, 0.05, 0.0), true, Some(TTFT_S / 0.05));
         check(pair("ttft_s.mean", 1.0, 1.0, 0.0), true, Some(0.1));
         check(pair("mean_core_batch", 1.0, 1.0, 0.0), true, None);
         assert_eq!(

@@ -1,12 +1,11 @@
 //! What the journal has, set against the predictions.
 
-use reports::Capacity;
 use reports::validation::protocol::{self as report, CapacityPair, ProtocolRun, Tested};
 use reports::validation::{Load, Validation};
 
 use super::measure::{Job, Session, of_run};
 use super::protocol::Protocol;
-use super::runs::{Run, is_baseline};
+use super::runs::{Carries, Run, is_baseline};
 use crate::facts;
 use crate::live::{self, Served};
 
@@ -90,10 +89,10 @@ impl Session<'_> {
         for (run, reported) in self.runs.iter().zip(runs) {
             for (at, part) in run.parts.iter().enumerate() {
                 let name = &part.plan.schedulers[0].name;
-                let Some(capacity) = run.capacities.get(name) else { continue };
+                let Some(carries) = run.capacities.get(name) else { continue };
                 let place = pairs.iter().position(|pair| pair.group == run.group() && pair.scheduler == *name);
                 let place = place.unwrap_or_else(|| {
-                    pairs.push(untested(run, at, capacity));
+                    pairs.push(untested(run, at, carries));
                     pairs.len() - 1
                 });
                 let load = reported.validation.as_ref().and_then(|validation| validation.schedulers[at].load);
@@ -111,13 +110,14 @@ impl Session<'_> {
     }
 }
 
-fn untested(run: &Run, part: usize, capacity: &Capacity) -> CapacityPair {
+fn untested(run: &Run, part: usize, carries: &Carries) -> CapacityPair {
     let plan = &run.parts[part].plan;
     CapacityPair {
         group: run.group().into(),
         scheduler: plan.schedulers[0].name.clone(),
         baseline: is_baseline(plan, 0),
-        predicted: capacity.clone(),
+        predicted: carries.capacity.clone(),
+        floor: carries.floor.clone(),
         tested: Vec::new(),
     }
 }

@@ -21,8 +21,16 @@ pub struct Run {
     pub entry: RunEntry,
     /// Offline all schedulers serve one workload; online each has a plan of its own, at its own rate.
     pub(super) parts: Vec<Part>,
-    /// Online with an SLO: the capacity of each scheduler by the model, by name.
-    pub(super) capacities: BTreeMap<String, Capacity>,
+    /// Online with an SLO: what each scheduler carries by the model, by name.
+    pub(super) capacities: BTreeMap<String, Carries>,
+}
+
+/// What a scheduler carries by the model.
+#[derive(Clone, Debug)]
+pub(super) struct Carries {
+    pub(super) capacity: Capacity,
+    /// Where only physics costs time.
+    pub(super) floor: Option<Capacity>,
 }
 
 /// Schedulers on one workload.
@@ -66,7 +74,7 @@ struct Planner<'a> {
     protocol: &'a Protocol,
     engine: Option<&'a mut Engine>,
     /// By the scenario that they are of: runs that differ in their rates only have them in common.
-    capacities: BTreeMap<String, BTreeMap<String, Capacity>>,
+    capacities: BTreeMap<String, BTreeMap<String, Carries>>,
 }
 
 impl Planner<'_> {
@@ -94,11 +102,11 @@ impl Planner<'_> {
         index: usize,
         plan: &Plan,
         scheduler: usize,
-        capacities: &BTreeMap<String, Capacity>,
+        capacities: &BTreeMap<String, Carries>,
     ) -> Result<Part, ProtocolError> {
         let entry = &self.protocol.runs[index];
         let name = &plan.schedulers[scheduler].name;
-        let capacity_per_s = capacities.get(name).map(|capacity| capacity.requests_per_s);
+        let capacity_per_s = capacities.get(name).map(|carries| carries.capacity.requests_per_s);
         let rate_per_s = match entry.rate_share {
             None => capacity::rate(plan),
             Some(share) => {
@@ -157,7 +165,7 @@ impl Planner<'_> {
     }
 
     /// By the model, over the arrivals' `duration_s`: a count of requests would be over the sooner the higher the rate.
-    fn capacities(&mut self, index: usize, plan: &Plan) -> Result<BTreeMap<String, Capacity>, ProtocolError> {
+    fn capacities(&mut self, index: usize, plan: &Plan) -> Result<BTreeMap<String, Carries>, ProtocolError> {
         let mut scenario = plan.scenario.clone();
         if let ArrivalsConfig::Poisson { duration_s: Some(_), .. } | ArrivalsConfig::Gamma { duration_s: Some(_), .. } =
             scenario.workload.arrivals
@@ -165,8 +173,15 @@ impl Planner<'_> {
             scenario.workload.requests = None;
         }
         let plan = self.plan(scenario).map_err(|error| self.protocol.blame(index, &error.path, error.reason))?;
-        Ok(self.capacities.entry(plan.yaml()).or_insert_with(|| capacity::all(&plan)).clone())
+        Ok(self.capacities.entry(plan.yaml()).or_insert_with(|| carries(&plan)).clone())
     }
+}
+
+/// What each scheduler of a plan carries, by name.
+fn carries(plan: &Plan) -> BTreeMap<String, Carries> {
+    let mut at_floor = if plan.scenario.output.floor { capacity::all(&plan.at_floor()) } else { BTreeMap::new() };
+    let all = capacity::all(plan).into_iter();
+    all.map(|(name, capacity)| (name.clone(), Carries { capacity, floor: at_floor.remove(&name) })).collect()
 }
 
 /// What only a scenario of its own can have.

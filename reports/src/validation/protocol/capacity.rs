@@ -17,6 +17,8 @@ pub struct CapacityPair {
     pub baseline: bool,
     /// By the model's search.
     pub predicted: Capacity,
+    /// By the model's search where only physics costs time.
+    pub floor: Option<Capacity>,
     /// The rates of the live runs, rising.
     pub tested: Vec<Tested>,
 }
@@ -82,6 +84,7 @@ mod tests {
                 scheduler: String::new(),
                 baseline: true,
                 predicted,
+                floor: None,
                 tested: tested.collect(),
             };
             let found = pair.verdict().expect("rates were tested").off;

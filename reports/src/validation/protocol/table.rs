@@ -132,6 +132,9 @@ pub(super) fn capacities(protocol: &Protocol) -> Table {
         "speed-up, predicted",
         "measured",
         "S_e2e",
+        "realised, predicted",
+        "measured",
+        "at the floor",
         "",
     ];
     Table { columns: columns.map(String::from).into(), sections }
@@ -140,6 +143,8 @@ pub(super) fn capacities(protocol: &Protocol) -> Table {
 fn capacity_row(pair: &CapacityPair, all: &[CapacityPair]) -> TableRow {
     let rate = |rate: Option<f64>| rate.map_or(MISSING.into(), number);
     let times = |value: Option<f64>| value.map_or(MISSING.into(), |value| format!("{}×", ratio(value)));
+    let share = |value: Option<f64>| value.map_or(MISSING.into(), |value| format!("{}%", percent(value)));
+    let speedup = measured_speedup(pair, all);
     let tested: Vec<_> = pair.tested.iter().map(|tested| number(tested.rate_per_s)).collect();
     let verdict = |verdict: Verdict| if verdict.met() { "pass" } else { "MISS" };
     TableRow {
@@ -152,8 +157,11 @@ fn capacity_row(pair: &CapacityPair, all: &[CapacityPair]) -> TableRow {
             rate(pair.refused_per_s()),
             tested.join(", "),
             times(pair.predicted.speedup),
-            times(measured_speedup(pair, all)),
+            times(speedup),
             times(pair.s_e2e()),
+            share(pair.predicted.realised_share),
+            share(speedup.zip(pair.s_e2e()).map(|(speedup, bound)| speedup / bound)),
+            share(pair.floor.as_ref().and_then(|floor| floor.realised_share)),
             pair.verdict().map_or(MISSING, verdict).into(),
         ],
     }
