@@ -19,7 +19,7 @@ use crate::executor::{Clock, Executor};
 use crate::live::{ExitPolicy, LiveConfig, LiveExecutor, OutputToken, Transcripts};
 use crate::models::gate::{GateMemory, Signal};
 use crate::request::{Arrival, RequestId};
-use crate::scheduler::Finish;
+use crate::scheduler::{Finish, SchedulerConfig};
 use crate::units::{Depth, Nanos};
 
 /// Runs Ouro and Huginn on one GPU. Dropped and made on one thread.
@@ -94,6 +94,26 @@ impl CudaExecutor {
         self.stats = CudaStats::default();
         self.timeline = Timeline::default();
         self.transcripts = Transcripts::default();
+    }
+
+    /// Takes another mode, other exits and other prompts for the requests to come, and forgets what was; if memory or graphs would
+    /// have to be others, changes nothing and returns false. Panics if a batch is in flight.
+    ///
+    /// # Errors
+    /// The gate decides too late for the overlap mode.
+    pub fn renew(&mut self, config: LiveConfig) -> Result<bool, CudaError> {
+        let same_scheduler =
+            SchedulerConfig { mode: self.config.scheduler.mode, ..config.scheduler } == self.config.scheduler;
+        let same_model_input =
+            config.initial_state == self.config.initial_state && config.keep_logits == self.config.keep_logits;
+        if !same_scheduler || !same_model_input {
+            return Ok(false);
+        }
+        let (exits, model) = (config.exits.clone(), &self.model);
+        self.exits = ExitPolicy::new(exits, &model.architecture, &config.scheduler, model.has_lookahead_gate)?;
+        self.config = config;
+        self.reset();
+        Ok(true)
     }
 
     /// Graphs recorded and tensors placed, for logs.

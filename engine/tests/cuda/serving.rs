@@ -75,7 +75,7 @@ impl Serve {
         Self { blocks: 16 * planes, pressure, max_num_seqs: 5, workload, ..Self::of(model) }
     }
 
-    fn run(&self) -> (Transcripts, u64) {
+    fn config(&self) -> LiveConfig {
         let architecture = Architecture::builtin(self.model).unwrap();
         let scheduler = SchedulerConfig {
             mode: self.mode,
@@ -96,19 +96,30 @@ impl Serve {
                 boundary_layers: architecture.prelude_layers > 0,
             },
         };
-        let live = LiveConfig {
+        LiveConfig {
             scheduler,
             exits: self.exits.clone(),
             prompts: Prompts::Random { seed: 4 },
             eos: None,
             initial_state: InitialState::Noise { seed: 6 },
             keep_logits: false,
-        };
+        }
+    }
+
+    fn executor(&self) -> CudaExecutor {
+        let architecture = Architecture::builtin(self.model).unwrap();
         let options = CudaOptions { batch_invariant: true, sampling: self.sampling, ..CudaOptions::default() };
         let device = Device::open(0).unwrap();
         let model = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 5 }).unwrap();
-        let mut executor = CudaExecutor::new(&model, live, options).unwrap();
-        let mut scheduler = Scheduler::new(scheduler).unwrap();
+        CudaExecutor::new(&model, self.config(), options).unwrap()
+    }
+
+    fn run(&self) -> (Transcripts, u64) {
+        self.run_on(&mut self.executor())
+    }
+
+    fn run_on(&self, executor: &mut CudaExecutor) -> (Transcripts, u64) {
+        let mut scheduler = Scheduler::new(self.config().scheduler).unwrap();
         let late = u32::from(self.finish == Finish::Eos) * 3;
         let arrivals = (0..).zip(&self.workload).map(|(id, &(prompt_tokens, output_tokens))| {
             let max_output_tokens = output_tokens + late;
@@ -117,7 +128,7 @@ impl Serve {
         });
         let arrivals: Vec<Arrival> = arrivals.collect();
         let clock = &mut VirtualClock::default();
-        event_loop::run(&mut scheduler, &mut executor, clock, &mut arrivals.into_iter(), &mut Quiet).unwrap();
+        event_loop::run(&mut scheduler, executor, clock, &mut arrivals.into_iter(), &mut Quiet).unwrap();
         assert_eq!(executor.stats().eager_fallbacks, 0, "every decode step is a graph");
         (executor.transcripts().clone(), scheduler.preemptions())
     }
@@ -149,6 +160,21 @@ fn modes_and_overlaps_and_pressure_change_no_token() {
         assert_same(&got, &roomy, &format!("{model}, offloaded"));
         let (wide, _) = Serve { max_num_seqs: 12, ..Serve::of(model) }.run();
         assert_same(&wide, &expected, &format!("{model}, W = 12"));
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn an_executor_that_is_renewed_makes_the_tokens_of_a_new_one() {
+    for model in ["tiny-ouro", "tiny-huginn"] {
+        let full_depth = Serve { mode: Mode::ContinuousBatching, ..Serve::of(model) };
+        let mut executor = full_depth.executor();
+        full_depth.run_on(&mut executor);
+        let refill = Serve::of(model);
+        assert!(executor.renew(refill.config()).unwrap());
+        assert_same(&refill.run_on(&mut executor).0, &refill.run().0, model);
+        let wider = Serve { max_num_seqs: 6, ..Serve::of(model) };
+        assert!(!executor.renew(wider.config()).unwrap(), "W = 6 needs another pool of slots");
     }
 }
 

@@ -69,7 +69,8 @@ struct Model {
 
 enum Placed {
     Host(Weights),
-    Gpu(CudaModel),
+    /// With the executor of the last run, whose memory and graphs the next may need again.
+    Gpu(CudaModel, Option<Box<CudaExecutor>>),
 }
 
 /// A live run.
@@ -110,7 +111,7 @@ impl Engine {
             Device::Cuda => {
                 // Random weights are made on the device.
                 let source = loaded.as_ref().map_or(WeightSource::Random { seed }, WeightSource::Loaded);
-                Placed::Gpu(CudaModel::new(self.gpu()?, &architecture, source)?)
+                Placed::Gpu(CudaModel::new(self.gpu()?, &architecture, source)?, None)
             }
         };
         self.model = Some(Model { architecture, choice, weights });
@@ -129,18 +130,36 @@ impl Engine {
     ) -> Result<Ran, LiveError> {
         self.prepare(&plan.scenario)?;
         let config = config(plan, planned);
-        match &self.model.as_ref().expect("it was prepared").weights {
+        match &mut self.model.as_mut().expect("it was prepared").weights {
             Placed::Host(weights) => {
                 let threads = plan.scenario.live.threads as usize;
                 let options = CpuOptions { threads, copy_skipped_planes: plan.scenario.kv.plane_copies };
-                let executor: CpuExecutor = CpuExecutor::new(&plan.model, weights, config, options)?;
-                serve(executor, plan, planned, sink)
+                let mut executor: CpuExecutor = CpuExecutor::new(&plan.model, weights, config, options)?;
+                serve(&mut executor, plan, planned, sink)
             }
-            Placed::Gpu(model) => {
-                let mut executor = CudaExecutor::new(model, config, CudaOptions::default())?;
+            Placed::Gpu(model, last) => {
+                // Taken out, so that one that fails is not used again, and gone before the next is made: there may be no
+                // memory for both.
+                let renewed = match last.take() {
+                    Some(mut executor) => executor.renew(config.clone())?.then_some(executor),
+                    None => None,
+                };
+                let mut executor = match renewed {
+                    Some(executor) => executor,
+                    None => Box::new(CudaExecutor::new(model, config, CudaOptions::default())?),
+                };
                 warm_up(&mut executor, plan, planned)?;
-                serve(executor, plan, planned, sink)
+                let ran = serve(&mut *executor, plan, planned, sink)?;
+                *last = Some(executor);
+                Ok(ran)
             }
+        }
+    }
+
+    /// Frees what the last run left on the device, except for the weights.
+    pub(super) fn clear(&mut self) {
+        if let Some(Model { weights: Placed::Gpu(_, last), .. }) = &mut self.model {
+            *last = None;
         }
     }
 
@@ -207,14 +226,14 @@ impl Observer for Unseen {
 }
 
 /// Runs to the end in real time.
-fn serve<X, S>(mut executor: X, plan: &Plan, planned: &Planned, sink: &mut S) -> Result<Ran, LiveError>
+fn serve<X, S>(executor: &mut X, plan: &Plan, planned: &Planned, sink: &mut S) -> Result<Ran, LiveError>
 where
     X: LiveExecutor,
     LiveError: From<<X as Executor>::Error>,
     S: Sink<Error = ReportError>,
 {
     let mut clock = WallClock::start();
-    let recorder = run::run_on(&mut executor, &mut clock, plan, planned, sink).map_err(|error| match error {
+    let recorder = run::run_on(executor, &mut clock, plan, planned, sink).map_err(|error| match error {
         RunError::Executor(error) => error.into(),
         RunError::Sink(error) => LiveError::Report(error),
     })?;

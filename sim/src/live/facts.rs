@@ -36,8 +36,9 @@ impl Engine {
         if self.device == Device::Cpu {
             return Err("only a GPU's memory is a measure of how many blocks fit: give kv.blocks".into());
         }
-        // Weights first: what they leave free is shared out.
+        // Weights first, and nothing else: what they leave free is shared out.
         self.prepare(scenario).map_err(|error| error.to_string())?;
+        self.clear();
         let model = scenario.model.architecture();
         let shape = (scenario.kv.layout, model.r_max, scenario.kv.block_tokens.0);
         let gpu = self.gpu().map_err(|error| error.to_string())?;
