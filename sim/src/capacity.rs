@@ -3,6 +3,7 @@
 mod study;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use engine::bounds;
 use engine::metrics::{RunMetrics, Slo};
@@ -11,6 +12,7 @@ use reports::Capacity;
 use traces::numbers::RatePerS;
 use traces::{ArrivalsConfig, TracesError};
 
+use crate::parallel::try_map;
 use crate::plan::{Plan, Planned};
 use crate::run::{self, Discard};
 
@@ -55,12 +57,18 @@ impl Found {
 /// Empty without an SLO, for arrivals without a rate, or if not even the lowest rate is carried.
 pub fn all(plan: &Plan) -> BTreeMap<String, Capacity> {
     let Some(slo) = plan.slo() else { return BTreeMap::new() };
-    let Some(base) = search(plan, &plan.baseline(), slo) else { return BTreeMap::new() };
+    // Schedulers of full depth all have the baseline's.
+    let baseline = plan.baseline();
+    let others = plan.schedulers.iter().filter(|planned| planned.config.mode != Mode::ContinuousBatching);
+    let searched: Vec<&Planned> = [&baseline].into_iter().chain(others).collect();
+    let Ok(found) = try_map(searched.len(), |index| Ok::<_, Infallible>(search(plan, searched[index], slo)));
+    let Some(base) = found[0].clone() else { return BTreeMap::new() };
     let capacity = |planned: &Planned| {
-        let found = match planned.config.mode {
-            Mode::ContinuousBatching => base.clone(),
-            _ => search(plan, planned, slo)?,
+        let place = match planned.config.mode {
+            Mode::ContinuousBatching => 0,
+            _ => 1 + searched[1..].iter().position(|other| other.name == planned.name)?,
         };
+        let found = found[place].as_ref()?;
         let speedup = found.rate_per_s / base.rate_per_s;
         let s_dec = bounds::s_dec(&plan.model, found.metrics().mean_exit_depth);
         let s_e2e = bounds::s_e2e(s_dec, base.metrics().prefill_share);

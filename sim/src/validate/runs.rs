@@ -1,6 +1,7 @@
 //! From a protocol to runs whose every number is known: all checked before the first is made.
 
 use std::collections::BTreeMap;
+use std::thread;
 
 use engine::scheduler::Mode;
 use reports::Capacity;
@@ -179,9 +180,14 @@ impl Planner<'_> {
 
 /// What each scheduler of a plan carries, by name.
 fn carries(plan: &Plan) -> BTreeMap<String, Carries> {
-    let mut at_floor = if plan.scenario.output.floor { capacity::all(&plan.at_floor()) } else { BTreeMap::new() };
-    let all = capacity::all(plan).into_iter();
-    all.map(|(name, capacity)| (name.clone(), Carries { capacity, floor: at_floor.remove(&name) })).collect()
+    let (all, mut at_floor) = thread::scope(|scope| {
+        let at_floor = plan.scenario.output.floor.then(|| scope.spawn(|| capacity::all(&plan.at_floor())));
+        let all = capacity::all(plan);
+        (all, at_floor.map(|at_floor| at_floor.join().expect("a run does not panic")).unwrap_or_default())
+    });
+    all.into_iter()
+        .map(|(name, capacity)| (name.clone(), Carries { capacity, floor: at_floor.remove(&name) }))
+        .collect()
 }
 
 /// What only a scenario of its own can have.

@@ -128,6 +128,7 @@ pub(super) fn capacities(protocol: &Protocol) -> Table {
         "capacity, predicted",
         "carried, measured",
         "not carried",
+        "",
         "rates tested",
         "speed-up, predicted",
         "measured",
@@ -135,7 +136,6 @@ pub(super) fn capacities(protocol: &Protocol) -> Table {
         "realised, predicted",
         "measured",
         "at the floor",
-        "",
     ];
     Table { columns: columns.map(String::from).into(), sections }
 }
@@ -155,6 +155,7 @@ fn capacity_row(pair: &CapacityPair, all: &[CapacityPair]) -> TableRow {
             number(pair.predicted.requests_per_s),
             rate(pair.carried_per_s()),
             rate(pair.refused_per_s()),
+            pair.verdict().map_or(MISSING, verdict).into(),
             tested.join(", "),
             times(pair.predicted.speedup),
             times(speedup),
@@ -162,7 +163,6 @@ fn capacity_row(pair: &CapacityPair, all: &[CapacityPair]) -> TableRow {
             share(pair.predicted.realised_share),
             share(speedup.zip(pair.s_e2e()).map(|(speedup, bound)| speedup / bound)),
             share(pair.floor.as_ref().and_then(|floor| floor.realised_share)),
-            pair.verdict().map_or(MISSING, verdict).into(),
         ],
     }
 }
