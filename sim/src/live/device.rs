@@ -199,15 +199,16 @@ fn config(plan: &Plan, planned: &Planned) -> LiveConfig {
 /// decode graphs were run when they were recorded, prefills were not.
 fn warm_up(executor: &mut CudaExecutor, plan: &Plan, planned: &Planned) -> Result<(), CudaError> {
     let mut tokens = 0;
-    let fits = |arrival: &Arrival| {
+    let begins_in_it = |arrival: &Arrival| {
+        let before = tokens;
         tokens += arrival.request.prompt_tokens;
-        tokens <= planned.config.max_num_batched_tokens
+        before < planned.config.max_num_batched_tokens
     };
     let one_token = |arrival: Arrival| Arrival {
         request: Request { arrival: Nanos::ZERO, max_output_tokens: 1, ..arrival.request },
         output_tokens: 1,
     };
-    let mut prompts = plan.workload.arrivals().take_while(fits).map(one_token);
+    let mut prompts = plan.workload.arrivals().take_while(begins_in_it).map(one_token);
     let mut scheduler = Scheduler::new(planned.config).expect("a plan's settings were checked");
     event_loop::run(&mut scheduler, executor, &mut WallClock::start(), &mut prompts, &mut Unseen)?;
     executor.reset();

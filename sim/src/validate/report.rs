@@ -1,8 +1,11 @@
 //! What the journal has, set against the predictions.
 
+use std::collections::BTreeSet;
+
 use reports::validation::protocol::{self as report, CapacityPair, ProtocolRun, Tested};
 use reports::validation::{Load, Validation};
 
+use super::journal::Entry;
 use super::measure::{Job, Session, of_run};
 use super::protocol::Protocol;
 use super::runs::{Carries, Run, is_baseline};
@@ -15,9 +18,13 @@ impl Session<'_> {
         let runs: Vec<ProtocolRun> = (0..self.runs.len()).map(|run| self.run(run)).collect();
         let first = &self.runs[0].parts[0].plan;
         let mut facts = facts::facts(first);
-        let devices = runs.iter().filter_map(|run| Some(run.validation.as_ref()?.device.clone())).next();
-        facts.extend(devices.map(|device| ("device".into(), device)));
+        let entries =
+            || (0..self.runs.len()).flat_map(|run| of_run(self.runs, run)).filter_map(|job| self.measured(job));
+        let all =
+            |value: fn(&Entry) -> &str| entries().map(value).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
         facts.push(("KV blocks".into(), first.scenario.kv.blocks.0.to_string()));
+        facts.push(("measured on".into(), all(|entry| &entry.device).join(", ")));
+        facts.push(("measured by revision".into(), all(|entry| &entry.revision).join(", ")));
         report::Protocol {
             title: protocol.name(),
             facts,
