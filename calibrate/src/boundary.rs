@@ -53,7 +53,7 @@ impl Boundary {
             let (prelude, coda) = by_parameters(model, &tau_0);
             return Ok(Self { prelude, coda, tau_0, staged: None });
         };
-        let together = |sample: &Sample| prelude.chosen().fit.time_ms(sample) + coda.chosen().fit.time_ms(sample);
+        let together = |sample: &Sample| prelude.time_ms(sample) + coda.time_ms(sample);
         let excess: f64 = intercepts.iter().map(|sample| together(sample) - sample.time_ms).sum();
         Ok(Self {
             prelude: prelude.chosen().fit.stage_cost(),

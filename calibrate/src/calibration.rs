@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use engine::architecture::Architecture;
 use engine::interval::student_t_95;
 use engine::layout::Layout;
-use engine::profile::{Buckets, Covariance, Device, Fit, HostCost, PrefillCost, Profile, StageCost, Transfer};
+use engine::profile::{Buckets, Covariance, Device, Fit, Graphs, HostCost, Profile, Transfer};
 
 use crate::bootstrap::{Bootstrap, resample};
 use crate::boundary::{Boundary, reads_kv};
@@ -14,7 +14,8 @@ use crate::depth::{DepthFit, by_point};
 use crate::error::CalibrateError;
 use crate::host::{host_cost, offload_gb_per_s};
 use crate::measurements::{Measurement, Stage, medians};
-use crate::validation::{Judged, judge};
+use crate::prefill::Prefill;
+use crate::validation::{Judged, judge, judge_graphs};
 
 /// What the measurements do not say by themselves.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,8 +24,10 @@ pub struct Setup {
     pub model: Architecture,
     /// What ran it.
     pub device: Device,
-    /// The batch sizes for which it had graphs.
+    /// To what it pads batches.
     pub buckets: Buckets,
+    /// It runs recorded graphs of those sizes, each of which may have a line of its own.
+    pub graphs: bool,
     /// The KV layout, from which offloaded bytes are counted.
     pub layout: Layout,
     /// Where the terms come from that were not measured.
@@ -49,7 +52,7 @@ pub struct Calibration {
     /// What a stage's own launch adds, if the staged core was timed.
     pub stage_overhead: Option<StageOverhead>,
     /// Prompt chunks, if any were timed.
-    pub prefill: Option<Judged>,
+    pub prefill: Option<Prefill>,
     /// The event loop's work per batch, if it was timed.
     pub host: Option<HostCost>,
     /// Bytes of KV moved per time, if offloading was timed.
@@ -85,15 +88,16 @@ impl Calibration {
         // A slope that noise made too small must not weigh the more for it, so errors are relative to the step's share.
         let share_ms = |point: &DepthFit| point.deepest_ms / f64::from(point.deepest);
         let slopes = points.iter().map(|point| sample(point, point.tau_r_ms, share_ms(point))).collect();
-        let core = judge(Stage::Core, slopes, true)?;
+        let judge_decode = if setup.graphs { judge_graphs } else { judge };
+        let core = judge_decode(Stage::Core, slopes, true)?;
         let bootstrap = resample(&core.samples, core.chosen().fit.shape, setup.resamples, setup.seed);
         let stage_overhead = stage_overhead(measurements, &points)?;
         let intercepts: Vec<_> = points.iter().map(|point| sample(point, point.tau_0_ms, point.deepest_ms)).collect();
         let overhead_us = stage_overhead.map_or(setup.base.stage_overhead_us, |overhead| overhead.mean_us.max(0.0));
         let staged = staged_boundary(measurements, setup, overhead_us / 1e3)?;
         let boundary = Boundary::new(&setup.model, &intercepts, staged)?;
-        let prefill: Vec<_> = of_stage(measurements, Stage::Prefill).map(prefill_sample).collect();
-        let prefill = if prefill.is_empty() { None } else { Some(judge(Stage::Prefill, prefill, true)?) };
+        let chunks: Vec<_> = of_stage(measurements, Stage::Prefill).copied().collect();
+        let prefill = if chunks.is_empty() { None } else { Some(Prefill::new(&chunks, setup.graphs)?) };
         let host = host_cost(measurements);
         let offload_gb_per_s = offload_gb_per_s(measurements, setup.model.kv_bytes_per_token(setup.layout));
         Ok(Self { points, core, bootstrap, boundary, stage_overhead, prefill, host, offload_gb_per_s })
@@ -117,10 +121,8 @@ impl Calibration {
             core: self.core.chosen().fit.stage_cost(),
             prelude: self.boundary.prelude,
             coda: self.boundary.coda,
-            prefill: self
-                .prefill
-                .as_ref()
-                .map_or(base.prefill, |prefill| prefill_cost(prefill.chosen().fit.stage_cost())),
+            graphs: self.graphs(),
+            prefill: self.prefill.as_ref().map_or(base.prefill, Prefill::cost),
             stage_overhead_us: self
                 .stage_overhead
                 .map_or(base.stage_overhead_us, |overhead| significant(overhead.mean_us.max(0.0))),
@@ -149,8 +151,31 @@ impl Calibration {
         terms.into_iter().filter(|(measured, _)| !measured).map(|(_, name)| name).collect()
     }
 
+    /// The stages' lines by graph, where these are better.
+    fn graphs(&self) -> Graphs {
+        let costs = |judged: &Judged| judged.per_graph.as_ref().map_or(Vec::new(), |fit| fit.costs.clone());
+        let staged = self.boundary.staged.as_ref();
+        Graphs {
+            core: costs(&self.core),
+            prelude: staged.map_or(Vec::new(), |staged| costs(&staged.prelude)),
+            coda: staged.map_or(Vec::new(), |staged| costs(&staged.coda)),
+        }
+    }
+
     fn quality(&self) -> Fit {
         let chosen = self.core.chosen();
+        if let Some(per_graph) = &self.core.per_graph {
+            return Fit {
+                points: self.core.samples.len() as u32,
+                r_squared: significant(per_graph.r_squared(&self.core.samples)),
+                cross_validated_error: significant(per_graph.error_mean()),
+                cross_validated_error_max: significant(per_graph.error_max()),
+                rejected_form_error: Some(significant(self.core.linear.error_mean())),
+                form: "per_graph".into(),
+                half_width: BTreeMap::new(),
+                covariance: None,
+            };
+        }
         let widths = COEFFICIENTS.iter().enumerate();
         Fit {
             points: self.core.samples.len() as u32,
@@ -185,23 +210,6 @@ fn of_stage(measurements: &[Measurement], stage: Stage) -> impl Iterator<Item = 
 fn decode_sample(buckets: &Buckets, batch: u32, context: u32, time_ms: f64, scale_ms: f64) -> Sample {
     let entries = f64::from(batch) * f64::from(context);
     Sample { batch, context, rows: buckets.pad(batch).into(), entries, time_ms, scale_ms }
-}
-
-/// A chunk of n tokens behind p cached ones attends to p + 1, .., p + n entries.
-fn prefill_sample(chunk: &Measurement) -> Sample {
-    let [batch, context, tokens] = [chunk.batch, chunk.context, chunk.tokens].map(f64::from);
-    Sample {
-        batch: chunk.batch,
-        context: chunk.context,
-        rows: batch * tokens,
-        entries: batch * (tokens * context + tokens * (tokens + 1.0) / 2.0),
-        time_ms: chunk.time_ms,
-        scale_ms: chunk.time_ms,
-    }
-}
-
-fn prefill_cost(StageCost { delta_ms, floor_ms, gamma_us, alpha_ns }: StageCost) -> PrefillCost {
-    PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns }
 }
 
 /// Both times have errors in proportion to the step, so a point weighs one over its square.
@@ -246,5 +254,6 @@ fn staged_boundary(
         (false, true) => return Err(CalibrateError::HalfBoundary { present: Stage::Prelude, absent: Stage::Coda }),
     }
     let reads_kv = reads_kv(&setup.model);
+    let judge = if setup.graphs { judge_graphs } else { judge };
     Ok(Some((judge(Stage::Prelude, prelude, reads_kv)?, judge(Stage::Coda, coda, reads_kv)?)))
 }

@@ -215,7 +215,7 @@ pub enum CalibrateError {
 
 impl CalibrateError {
     /// An executor's error.
-    pub(crate) fn execution(during: String, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub fn execution(during: String, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Execution { during, source: Box::new(source) }
     }
 }

@@ -8,6 +8,7 @@ use crate::boundary::Boundary;
 use crate::calibration::{Calibration, form_name};
 use crate::cost::{COEFFICIENTS, CostFit};
 use crate::depth::DepthFit;
+use crate::per_graph::PerGraph;
 use crate::validation::Judged;
 
 /// Contexts at which saturation batch sizes are shown.
@@ -29,6 +30,9 @@ pub fn render(calibration: &Calibration) -> String {
     });
     text += &table(&["coefficient", "value", "+- 95%", "relative", "bootstrap 95%"], rows);
     text += &held_at_zero(chosen);
+    if let Some(fit) = &core.per_graph {
+        let _ = write!(text, "\nby graph\n\n{}", graph_table(fit));
+    }
     let _ = write!(text, "\ncovariance\n\n{}", covariance_table(chosen));
     let _ = write!(text, "\nresiduals\n\n{}", residual_table(core));
     let rows = CONTEXTS.map(|context| {
@@ -42,9 +46,12 @@ pub fn render(calibration: &Calibration) -> String {
         let _ = writeln!(text, "stage overhead: {mean:.1} +- {half:.1} us over {} points (95%)\n", overhead.points);
     }
     if let Some(prefill) = &calibration.prefill {
-        text += &judged_section("prefill", prefill);
-        let _ = writeln!(text, "{}", cost_table([("prefill", prefill.chosen().fit.stage_cost())]));
-        let _ = writeln!(text, "residuals\n\n{}", prefill_residuals(prefill));
+        text += &judged_section("prefill", &prefill.judged);
+        let _ = writeln!(text, "{}", cost_table([("prefill", prefill.judged.chosen().fit.stage_cost())]));
+        if prefill.tile_pairs > 0.0 {
+            let _ = writeln!(text, "tiles: N_c is at least {:.0} times the longest sequence\n", prefill.tile_pairs);
+        }
+        let _ = writeln!(text, "residuals\n\n{}", prefill_residuals(&prefill.judged));
     }
     if let Some(HostCost { build_us, build_row_us, launch_us, read_us }) = calibration.host {
         let values = [build_us, build_row_us, launch_us, read_us].map(digits);
@@ -73,7 +80,8 @@ fn depth_table(points: &[DepthFit]) -> String {
 
 /// How each form does, and which one was chosen.
 fn judged_section(name: &str, judged: &Judged) -> String {
-    let mark = |form| if judged.form == form { "chosen" } else { "" };
+    let lines_are_best = judged.per_graph.is_none();
+    let mark = |form| if judged.form == form && lines_are_best { "chosen" } else { "" };
     let rows = [Some(&judged.linear), judged.roofline.as_ref()].into_iter().flatten().map(|candidate| {
         let form = candidate.fit.shape.form;
         vec![
@@ -84,8 +92,13 @@ fn judged_section(name: &str, judged: &Judged) -> String {
             mark(form).into(),
         ]
     });
-    let forms = table(&["form", "left-out mean", "left-out worst", "R^2", ""], rows);
-    let formula = "delta + gamma N_b + alpha N_c, or with max(floor, gamma N_b)";
+    let per_graph = judged.per_graph.iter().map(|fit| {
+        let [mean, worst] = [fit.error_mean(), fit.error_max()].map(|error| format!("{:.3}%", error * 1e2));
+        vec!["per graph".into(), mean, worst, format!("{:.6}", fit.r_squared(&judged.samples)), "chosen".into()]
+    });
+    let forms = table(&["form", "left-out mean", "left-out worst", "R^2", ""], rows.chain(per_graph));
+    let formula =
+        "delta + gamma N_b + alpha N_c, or with max(floor, gamma N_b), or delta_b + alpha_b N_c for each graph";
     format!("{name}: {formula}, {} points\n\n{forms}\n", judged.samples.len())
 }
 
@@ -106,19 +119,27 @@ fn covariance_table(fit: &CostFit) -> String {
 }
 
 fn residual_table(judged: &Judged) -> String {
-    let chosen = judged.chosen();
-    let rows = judged.samples.iter().zip(&chosen.left_out).map(|(sample, left_out)| {
+    let rows = judged.samples.iter().zip(judged.left_out()).map(|(sample, left_out)| {
+        let fit_ms = judged.time_ms(sample);
         vec![
             sample.context.to_string(),
             sample.batch.to_string(),
             format!("{:.0}", sample.rows),
             format!("{:.4}", sample.time_ms),
-            format!("{:.4}", chosen.fit.time_ms(sample)),
-            format!("{:+.2}%", chosen.fit.relative_error(sample) * 1e2),
-            format!("{:+.2}%", left_out * 1e2),
+            format!("{fit_ms:.4}"),
+            format!("{:+.2}%", (fit_ms - sample.time_ms) / sample.scale_ms * 1e2),
+            left_out.map_or("-".into(), |error| format!("{:+.2}%", error * 1e2)),
         ]
     });
     table(&["context", "batch", "N_b", "time ms", "fit ms", "error", "left out"], rows)
+}
+
+fn graph_table(fit: &PerGraph) -> String {
+    let rows = fit
+        .costs
+        .iter()
+        .map(|graph| vec![graph.rows.to_string(), format!("{:.4}", graph.delta_ms), format!("{:.2}", graph.alpha_ns)]);
+    table(&["graph", "delta ms", "alpha ns"], rows)
 }
 
 fn prefill_residuals(judged: &Judged) -> String {
@@ -144,8 +165,8 @@ fn boundary_section(boundary: &Boundary) -> String {
         None => "tau_0 divided by parameters (weights, products) and layers (KV)".into(),
         Some(staged) => format!(
             "timed by themselves, less the stage overhead; left-out mean {:.2}% and {:.2}%; together {:+.4} ms from tau_0",
-            staged.prelude.chosen().error_mean() * 1e2,
-            staged.coda.chosen().error_mean() * 1e2,
+            staged.prelude.error_mean() * 1e2,
+            staged.coda.error_mean() * 1e2,
             staged.excess_ms,
         ),
     };

@@ -3,6 +3,7 @@
 use crate::cost::{CostFit, Form, Sample, Shape, fit};
 use crate::error::CalibrateError;
 use crate::measurements::Stage;
+use crate::per_graph::PerGraph;
 
 /// Points that a judged fit needs: with one left out, one more than the roofline's four parameters.
 pub const POINTS_MIN: usize = 6;
@@ -16,7 +17,7 @@ pub struct Candidate {
     pub left_out: Vec<f64>,
 }
 
-/// Both forms of a stage's cost.
+/// The forms of a stage's cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// The points.
@@ -25,8 +26,10 @@ pub struct Judged {
     pub linear: Candidate,
     /// With a floor; `None` if there are too few batch sizes to tell a floor from a slope.
     pub roofline: Option<Candidate>,
-    /// Which goes into the profile.
+    /// Which of the two describes all batch sizes better.
     pub form: Form,
+    /// A line for each graph, if the device has graphs and these predict better than one line for all.
+    pub per_graph: Option<PerGraph>,
 }
 
 impl Candidate {
@@ -42,7 +45,25 @@ impl Candidate {
 }
 
 impl Judged {
-    /// The form that goes into the profile.
+    /// What the best form says for a sample.
+    pub fn time_ms(&self, sample: &Sample) -> f64 {
+        self.per_graph.as_ref().map_or_else(|| self.chosen().fit.time_ms(sample), |fit| fit.time_ms(sample))
+    }
+
+    /// Left-out errors of the best form, by sample.
+    pub fn left_out(&self) -> Vec<Option<f64>> {
+        match &self.per_graph {
+            Some(fit) => fit.left_out.clone(),
+            None => self.chosen().left_out.iter().copied().map(Some).collect(),
+        }
+    }
+
+    /// Mean absolute relative error of the best form's left-out points.
+    pub fn error_mean(&self) -> f64 {
+        self.per_graph.as_ref().map_or_else(|| self.chosen().error_mean(), PerGraph::error_mean)
+    }
+
+    /// The better of the two forms.
     pub fn chosen(&self) -> &Candidate {
         match (self.form, &self.roofline) {
             (Form::Roofline, Some(roofline)) => roofline,
@@ -50,7 +71,7 @@ impl Judged {
         }
     }
 
-    /// The form that does not.
+    /// The other one.
     pub fn rejected(&self) -> Option<&Candidate> {
         match self.form {
             Form::Linear => self.roofline.as_ref(),
@@ -73,12 +94,21 @@ pub fn judge(stage: Stage, samples: Vec<Sample>, reads_kv: bool) -> Result<Judge
     check_grid(stage, &samples, reads_kv)?;
     let linear = candidate(stage, &samples, Shape { form: Form::Linear, reads_kv })?;
     let roofline = candidate(stage, &samples, Shape { form: Form::Roofline, reads_kv }).ok();
-    let form = if roofline.as_ref().is_some_and(|roofline| is_clearly_better(roofline, &linear)) {
-        Form::Roofline
-    } else {
-        Form::Linear
-    };
-    Ok(Judged { linear, roofline, form, samples })
+    let better = |roofline: &Candidate| is_clearly_better(roofline.left_out.iter().copied().map(Some), &linear);
+    let form = if roofline.as_ref().is_some_and(better) { Form::Roofline } else { Form::Linear };
+    Ok(Judged { linear, roofline, form, samples, per_graph: None })
+}
+
+/// The same for a device with graphs: a line for each is kept if its errors are smaller by as much.
+///
+/// # Errors
+/// As [`judge`].
+pub fn judge_graphs(stage: Stage, samples: Vec<Sample>, reads_kv: bool) -> Result<Judged, CalibrateError> {
+    let judged = judge(stage, samples, reads_kv)?;
+    let per_graph = PerGraph::new(&judged.samples, reads_kv);
+    let better = |fit: &PerGraph| is_clearly_better(fit.left_out.iter().copied(), judged.chosen());
+    let per_graph = per_graph.filter(better);
+    Ok(Judged { per_graph, ..judged })
 }
 
 /// Different batch sizes and different contexts, whichever sample is left out.
@@ -123,9 +153,10 @@ fn candidate(stage: Stage, samples: &[Sample], shape: Shape) -> Result<Candidate
     Ok(Candidate { fit: all, left_out })
 }
 
-fn is_clearly_better(candidate: &Candidate, than: &Candidate) -> bool {
+/// Over the points that both predicted.
+fn is_clearly_better(left_out: impl Iterator<Item = Option<f64>>, than: &Candidate) -> bool {
     let gains: Vec<_> =
-        candidate.left_out.iter().zip(&than.left_out).map(|(error, other)| other.abs() - error.abs()).collect();
+        left_out.zip(&than.left_out).filter_map(|(error, other)| Some(other.abs() - error?.abs())).collect();
     let count = gains.len() as f64;
     let mean = gains.iter().sum::<f64>() / count;
     let variance = gains.iter().map(|gain| (gain - mean).powi(2)).sum::<f64>() / (count - 1.0);

@@ -167,6 +167,7 @@ fn measured_profiles_are_what_their_times_give() {
             base: Profile::roofline(&shipped.device, &model),
             device: shipped.device.clone(),
             buckets: shipped.buckets,
+            graphs: false,
             layout: Layout::LastExited,
             resamples: 0,
             seed: 0,

@@ -2,15 +2,17 @@
 //!
 //! Every stage costs `delta + max(floor, gamma N_b) + alpha N_c` (the paper's Section 5), with `N_b` the rows padded to the
 //! graph bucket and `N_c` the KV entries that they read. `floor = 0` is the paper's linear form; a roofline has the time to
-//! stream the weights as its floor.
+//! stream the weights as its floor. Where every graph was measured, each has a line of its own instead.
 
 mod buckets;
+mod graphs;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use buckets::{BucketSizes, Buckets};
+pub use graphs::{GraphCost, Graphs};
 
 use crate::architecture::Architecture;
 use crate::units::Nanos;
@@ -33,6 +35,9 @@ pub struct Profile {
     pub prelude: StageCost,
     /// Everything behind the loop.
     pub coda: StageCost,
+    /// What each graph needs, where that was measured: in place of the stages' lines.
+    #[serde(default, skip_serializing_if = "Graphs::is_empty")]
+    pub graphs: Graphs,
     /// Packed prompt chunks.
     pub prefill: PrefillCost,
     /// Device time that a stage's own launch adds over running inside one fused graph.
@@ -83,7 +88,8 @@ pub struct StageCost {
     pub alpha_ns: f64,
 }
 
-/// `delta + max(floor, gamma T) + alpha P`, with T the prompt tokens of the batch and P its (token, KV entry) pairs.
+/// `delta + max(floor, gamma T) + alpha max(P, rho L)`, with T the prompt tokens of the batch, P its (token, KV entry) pairs and L
+/// the KV entries of its longest sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrefillCost {
@@ -98,6 +104,10 @@ pub struct PrefillCost {
     /// Per (token, KV entry) pair of causal attention.
     #[serde(default)]
     pub alpha_ns: f64,
+    /// rho: pairs that the whole device gets through while one tile of queries goes on by one KV entry. A tile takes one entry
+    /// after the other, so few tiles behind a long context leave most of a GPU without work.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tile_pairs: f64,
 }
 
 /// Host time per batch; hidden behind the device as far as the overlap mode allows.
@@ -165,14 +175,15 @@ pub struct Fit {
     /// Worst absolute relative error of a left-out point.
     #[serde(default)]
     pub cross_validated_error_max: f64,
-    /// The mean error of the form that predicts left-out points worse, where it could be fitted.
+    /// The mean error of the form that predicts left-out points worse, where it could be fitted; of the linear one if the graphs
+    /// have lines of their own.
     #[serde(default)]
     pub rejected_form_error: Option<f64>,
-    /// Which form predicts left-out points better: `linear` or `roofline`.
+    /// Which form predicts left-out points better: `linear`, `roofline` or `per_graph`.
     pub form: String,
     /// 95% confidence half-width of each coefficient, by name.
     pub half_width: BTreeMap<String, f64>,
-    /// How the coefficients' errors go together, to carry them into predictions.
+    /// How the coefficients' errors go together, to carry them into predictions; none if the graphs have lines of their own.
     #[serde(default)]
     pub covariance: Option<Covariance>,
 }
@@ -211,9 +222,17 @@ impl StageCost {
 }
 
 impl PrefillCost {
-    /// Milliseconds for `tokens` prompt tokens with `pairs` (token, KV entry) pairs.
-    pub fn time_ms(&self, tokens: u32, pairs: u64) -> f64 {
-        self.delta_ms + self.floor_ms.max(self.gamma_us * f64::from(tokens) / 1e3) + self.alpha_ns * pairs as f64 / 1e6
+    /// Milliseconds for a batch of chunks, each (KV entries before it, new tokens).
+    pub fn time_ms(&self, chunks: impl IntoIterator<Item = (u32, u32)>) -> f64 {
+        let (mut tokens, mut pairs, mut longest) = (0.0, 0.0, 0.0_f64);
+        for (before, new) in chunks.into_iter().map(|(before, new)| (f64::from(before), f64::from(new))) {
+            tokens += new;
+            // Its tokens attend to before + 1, .., before + new entries.
+            pairs += new * before + new * (new + 1.0) / 2.0;
+            longest = longest.max(before + new);
+        }
+        let attended = pairs.max(self.tile_pairs * longest);
+        self.delta_ms + self.floor_ms.max(self.gamma_us * tokens / 1e3) + self.alpha_ns * attended / 1e6
     }
 }
 
@@ -286,10 +305,12 @@ impl Profile {
                 gamma_us: per_token / flops_per_us,
                 // Scores and values: 2 FLOPs each per head dimension.
                 alpha_ns: layers * 4.0 * (model.heads * model.head_dim) as f64 / flops_per_us * 1e3,
+                tile_pairs: 0.0,
             },
             core,
             prelude,
             coda,
+            graphs: Graphs::default(),
             stage_overhead_us: 0.0,
             host: HostCost::default(),
             buckets: Buckets::Exact,
@@ -304,10 +325,19 @@ impl Profile {
 
     /// The profile with a variant's values in place.
     pub fn with(&self, variant: &Variant) -> Self {
+        let kept = |graphs: &[GraphCost], replaced: Option<StageCost>| match replaced {
+            Some(_) => Vec::new(),
+            None => graphs.to_vec(),
+        };
         Self {
             core: variant.core.unwrap_or(self.core),
             prelude: variant.prelude.unwrap_or(self.prelude),
             coda: variant.coda.unwrap_or(self.coda),
+            graphs: Graphs {
+                core: kept(&self.graphs.core, variant.core),
+                prelude: kept(&self.graphs.prelude, variant.prelude),
+                coda: kept(&self.graphs.coda, variant.coda),
+            },
             prefill: variant.prefill.unwrap_or(self.prefill),
             stage_overhead_us: variant.stage_overhead_us.unwrap_or(self.stage_overhead_us),
             variants: BTreeMap::new(),
@@ -315,6 +345,21 @@ impl Profile {
             fit: self.fit.clone().filter(|_| variant.core.is_none()),
             ..self.clone()
         }
+    }
+
+    /// Milliseconds of one core application to `rows` padded rows that read `context` KV entries.
+    pub fn core_ms(&self, rows: u32, context: u64) -> f64 {
+        Graphs::time_ms(&self.graphs.core, rows, context).unwrap_or_else(|| self.core.time_ms(rows, context))
+    }
+
+    /// The same for everything before the loop.
+    pub fn prelude_ms(&self, rows: u32, context: u64) -> f64 {
+        Graphs::time_ms(&self.graphs.prelude, rows, context).unwrap_or_else(|| self.prelude.time_ms(rows, context))
+    }
+
+    /// The same for everything behind the loop.
+    pub fn coda_ms(&self, rows: u32, context: u64) -> f64 {
+        Graphs::time_ms(&self.graphs.coda, rows, context).unwrap_or_else(|| self.coda.time_ms(rows, context))
     }
 
     /// Checks that every cost is a time.
@@ -332,8 +377,19 @@ impl Profile {
         for (name, cost) in [("core", &self.core), ("prelude", &self.prelude), ("coda", &self.coda)] {
             times(name, [cost.delta_ms, cost.floor_ms, cost.gamma_us, cost.alpha_ns])?;
         }
-        let PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns } = self.prefill;
+        for (stage, graphs) in self.graphs.stages() {
+            for (index, GraphCost { delta_ms, alpha_ns, .. }) in graphs.iter().enumerate() {
+                at_least_zero(&format!("graphs.{stage}.{index}.delta_ms"), *delta_ms)?;
+                at_least_zero(&format!("graphs.{stage}.{index}.alpha_ns"), *alpha_ns)?;
+            }
+            if !graphs.is_sorted_by(|a, b| a.rows < b.rows) {
+                let reason = "rows must rise from graph to graph".into();
+                return Err(ProfileError { field: format!("graphs.{stage}"), reason });
+            }
+        }
+        let PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns, tile_pairs } = self.prefill;
         times("prefill", [delta_ms, floor_ms, gamma_us, alpha_ns])?;
+        at_least_zero("prefill.tile_pairs", tile_pairs)?;
         at_least_zero("stage_overhead_us", self.stage_overhead_us)?;
         let HostCost { build_us, build_row_us, launch_us, read_us } = self.host;
         for (field, value) in
@@ -359,7 +415,7 @@ impl Profile {
             let reason = "entries must be finite, and none on the diagonal negative".into();
             return Err(ProfileError { field: "fit.covariance.matrix".into(), reason });
         }
-        if self.core.time_ms(1, 1) <= 0.0 {
+        if self.core_ms(1, 1) <= 0.0 {
             return Err(ProfileError { field: "core".into(), reason: "a core step must take some time".into() });
         }
         self.variants.iter().try_for_each(|(name, variant)| {
@@ -368,6 +424,11 @@ impl Profile {
                 .map_err(|error| ProfileError { field: format!("variants.{name}.{}", error.field), ..error })
         })
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 fn at_least_zero(field: &str, value: f64) -> Result<(), ProfileError> {

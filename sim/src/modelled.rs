@@ -69,31 +69,21 @@ impl<X: ExitSource> Modelled<X> {
         let context = || batch.rows.iter().map(|row| u64::from(row.context())).sum::<u64>();
         let staged_ms = profile.stage_overhead_us / 1e3;
         let ms = match batch.stage {
-            Stage::Prefill => self.prefill_ms(batch),
-            Stage::Prelude => profile.prelude.time_ms(rows, context()) + staged_ms,
-            Stage::Core => profile.core.time_ms(rows, context()) + staged_ms,
-            Stage::Coda => profile.coda.time_ms(rows, context()) + staged_ms + self.copies_ms(batch),
+            Stage::Prefill => profile.prefill.time_ms(batch.rows.iter().map(|row| (row.position, row.tokens))),
+            Stage::Prelude => profile.prelude_ms(rows, context()) + staged_ms,
+            Stage::Core => profile.core_ms(rows, context()) + staged_ms,
+            Stage::Coda => profile.coda_ms(rows, context()) + staged_ms + self.copies_ms(batch),
             Stage::Forward => {
                 let context = context();
-                profile.prelude.time_ms(rows, context)
-                    + f64::from(self.r_max.0) * profile.core.time_ms(rows, context)
-                    + profile.coda.time_ms(rows, context)
+                profile.prelude_ms(rows, context)
+                    + f64::from(self.r_max.0) * profile.core_ms(rows, context)
+                    + profile.coda_ms(rows, context)
             }
             Stage::Offload | Stage::Restore => {
                 batch.rows.iter().map(|row| f64::from(row.tokens) * self.offload_ms_per_token).sum()
             }
         };
         Nanos::from_micros(ms * 1e3)
-    }
-
-    fn prefill_ms(&self, batch: &Batch) -> f64 {
-        let tokens = batch.rows.iter().map(|row| row.tokens).sum();
-        // A chunk of n tokens at position p attends to p + 1, .., p + n entries.
-        let pairs = batch.rows.iter().map(|row| {
-            let (p, n) = (u64::from(row.position), u64::from(row.tokens));
-            n * p + n * (n + 1) / 2
-        });
-        self.profile.prefill.time_ms(tokens, pairs.sum())
     }
 
     /// The planes that exited tokens skipped are filled when they reach the coda.

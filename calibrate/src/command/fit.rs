@@ -81,7 +81,8 @@ fn setup(args: &FitArgs) -> Result<Setup, CalibrateError> {
     };
     let base = base.unwrap_or_else(|| Profile::roofline(&device, &model));
     let layout = layout(&args.layout)?;
-    Ok(Setup { model, device, buckets, layout, base, resamples: args.resamples, seed: args.seed })
+    let graphs = buckets != Buckets::Exact;
+    Ok(Setup { model, device, buckets, graphs, layout, base, resamples: args.resamples, seed: args.seed })
 }
 
 fn device(args: &FitArgs, name: &str) -> Result<Device, CalibrateError> {

@@ -11,6 +11,14 @@ pub(super) fn processor() -> String {
     named.map_or_else(|| format!("{} CPU", std::env::consts::ARCH), |(_, name)| name.trim().to_owned())
 }
 
+/// The version of NVIDIA's driver, as the kernel module tells it.
+pub(super) fn nvidia_driver() -> String {
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    let version =
+        text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'));
+    version.unwrap_or("unknown").to_owned()
+}
+
 /// For how long this process's threads wanted to run and had no core, in sum; zero where the system does not say.
 pub(super) fn waited() -> Nanos {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();

@@ -1,6 +1,6 @@
 //! `calibrate --model .. --device ..`: measures, fits, and writes a profile.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use calibrate::calibration::{Calibration, Setup};
 use calibrate::error::CalibrateError;
@@ -12,9 +12,11 @@ use calibrate::padding;
 use clap::{Args, ValueEnum};
 use engine::architecture::Architecture;
 use engine::cpu::{CpuExecutor, CpuOptions};
+use engine::cuda::{self, CudaError, CudaExecutor, CudaModel, CudaOptions, WeightSource};
 use engine::executor::Clock;
+use engine::live::{LiveConfig, LiveExecutor};
 use engine::models::weights::Weights;
-use engine::profile::{Device, Profile};
+use engine::profile::{Buckets, Device, Profile};
 use engine::units::Nanos;
 use engine::wall_clock::WallClock;
 
@@ -37,22 +39,22 @@ pub(crate) struct MeasureArgs {
     /// When to stop measuring: 60s, 8min. A run that was cut off is continued by the same command.
     #[arg(long, default_value = "45s", value_parser = duration)]
     budget: Nanos,
-    /// Threads; 0 takes one a core. A live run must have as many.
+    /// On the CPU: threads; 0 takes one a core. A live run must have as many.
     #[arg(long, default_value_t = 0)]
     threads: usize,
     /// Where KV is kept: last_exited, depth_indexed, shared or first_then_shared.
     #[arg(long, default_value = "last_exited")]
     layout: String,
-    /// Batch sizes, rising [default: 1 to 64].
+    /// Batch sizes, rising [default: 1 to 64; on a GPU to 512, as its memory allows].
     #[arg(long, value_delimiter = ',')]
     batches: Option<Vec<u32>>,
-    /// Contexts, rising [default: 32 to 512].
+    /// Contexts, rising [default: 32 to 512; on a GPU 128 to 8192].
     #[arg(long, value_delimiter = ',')]
     contexts: Option<Vec<u32>>,
     /// Loop counts of whole steps, rising, up to the model's r_max [default: a quarter, a half, and all].
     #[arg(long, value_delimiter = ',')]
     loops: Option<Vec<u8>>,
-    /// KV entries of a timed batch at most [default: 4096].
+    /// KV entries of a timed batch at most [default: 4096; on a GPU what its memory holds].
     #[arg(long)]
     max_entries: Option<u32>,
     /// Times that the grid is gone through at most [default: as the budget allows, up to 15].
@@ -61,13 +63,13 @@ pub(crate) struct MeasureArgs {
     /// Safetensors with the model's weights [default: random ones, which take as long].
     #[arg(long)]
     weights: Option<PathBuf>,
-    /// To what batches are padded: auto (told by the times), exact, powers_of_two, or a rising list.
+    /// To what batches are padded: auto (told by the times; on a GPU its graphs), exact, powers_of_two, or a rising list.
     #[arg(long, default_value = "auto")]
     buckets: String,
     /// The profile's name [default: "MODEL on DEVICE"].
     #[arg(long)]
     name: Option<String>,
-    /// The device's name [default: the processor's, and how many threads].
+    /// The device's name [default: the processor's, and how many threads; the GPU's].
     #[arg(long)]
     device_name: Option<String>,
     /// The date to note [default: today].
@@ -86,6 +88,8 @@ pub(crate) struct MeasureArgs {
 enum DeviceKind {
     /// This machine's cores.
     Cpu,
+    /// The first NVIDIA GPU.
+    Cuda,
 }
 
 /// "45s", "8min" or "500ms".
@@ -105,70 +109,147 @@ fn duration(text: &str) -> Result<Nanos, String> {
 
 pub(crate) fn measure(args: &MeasureArgs) -> Result<(), CalibrateError> {
     let model = model(&args.model)?;
-    let plan = plan(args, &model)?;
-    plan.check(&model)?;
     let chosen = if args.buckets == "auto" { None } else { Some(buckets(&args.buckets)?) };
     let table = args.out.with_extension("csv");
     if table == args.out {
         let reason = "must not end in .csv: the measured times go there, the profile is YAML".into();
         return Err(CalibrateError::Argument { option: "--out", reason });
     }
+    match args.device {
+        DeviceKind::Cpu => on_cpu(args, &model, &table, chosen),
+        DeviceKind::Cuda => on_cuda(args, &model, &table, chosen),
+    }
+}
+
+fn on_cpu(
+    args: &MeasureArgs,
+    model: &Architecture,
+    table: &Path,
+    chosen: Option<Buckets>,
+) -> Result<(), CalibrateError> {
+    let plan = plan(args, model, Plan::small(model, layout(&args.layout)?, args.budget))?;
     let threads = match args.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
     let weights = match &args.weights {
-        Some(path) => Weights::load(path, &model).map_err(CalibrateError::Weights)?,
-        None => Weights::random(&model, args.seed),
+        Some(path) => Weights::load(path, model).map_err(CalibrateError::Weights)?,
+        None => Weights::random(model, args.seed),
     };
-    let setup_line = format!("{}, cpu, {threads} threads, seed {}, revision {REVISION}; {plan}", model.name, args.seed);
-    let mut ledger = Ledger::open(&table, &setup_line)?;
-    if ledger.resumed() > 0 {
-        eprintln!("going on behind {} rows of a run that was cut off", ledger.resumed());
-    }
     let mut clock = WallClock::start();
     let limits = Limits::of_this_cpu(threads, &clock);
     let options = CpuOptions { threads, ..CpuOptions::default() };
-    let make = |config| CpuExecutor::<engine::cpu::bf16>::new(&model, &weights, config, options);
-    let started = clock;
-    let mut tell = |Progress { rounds, visits_per_round, .. }| {
-        eprintln!("round {rounds}: {visits_per_round} points, {:.1} s", started.now().as_secs());
-    };
+    let make = |config| CpuExecutor::<engine::cpu::bf16>::new(model, &weights, config, options);
     let mut watch = Watch { clock: &mut clock, waited: &mut machine::waited };
-    let progress = measure::measure(&plan, &model, make, &mut watch, &mut ledger, &mut tell)?;
+    let subject = Subject {
+        device: Device {
+            name: format!("{}, {threads} threads", machine::processor()),
+            bandwidth_gb_per_s: round(limits.bandwidth_gb_per_s),
+            compute_tflops: round(limits.compute_tflops),
+        },
+        how: format!("--device cpu --threads {threads}"),
+        limits_by: "a large copy and by f32 matrix products",
+        buckets: chosen,
+    };
+    measure_on(args, (model, table), &plan, &subject, make, &mut watch)
+}
+
+fn on_cuda(
+    args: &MeasureArgs,
+    model: &Architecture,
+    table: &Path,
+    chosen: Option<Buckets>,
+) -> Result<(), CalibrateError> {
+    let failed = |doing: &str, error: CudaError| CalibrateError::execution(doing.into(), error);
+    let device = cuda::Device::open(0).map_err(|error| failed("opening the GPU", error))?;
+    let limits = cuda::Limits::of(&device).map_err(|error| failed("measuring the GPU's limits", error))?;
+    let loaded = args.weights.as_ref().map(|path| Weights::load(path, model).map_err(CalibrateError::Weights));
+    let loaded = loaded.transpose()?;
+    let source = loaded.as_ref().map_or(WeightSource::Random { seed: args.seed }, WeightSource::Loaded);
+    let weights = CudaModel::new(&device, model, source).map_err(|error| failed("placing the weights", error))?;
+    let (free_bytes, _) = device.memory().map_err(|error| failed("asking for free memory", error))?;
+    let plan = plan(args, model, Plan::large(model, layout(&args.layout)?, args.budget, free_bytes))?;
+    let make = |config| {
+        let executor = CudaExecutor::new(&weights, config, CudaOptions::default())?;
+        executor.fill_kv_with_noise(args.seed)?;
+        Ok(executor)
+    };
+    let cuda_version = device.cuda_version().map_err(|error| failed("asking for its version", error))?;
+    let subject = Subject {
+        device: Device {
+            name: device.name().into(),
+            bandwidth_gb_per_s: round(limits.bandwidth_gb_per_s),
+            compute_tflops: round(limits.compute_tflops),
+        },
+        how: format!("--device cuda (CUDA {cuda_version}, driver {})", machine::nvidia_driver()),
+        limits_by: "a large copy and by a bf16 product of random numbers",
+        buckets: Some(chosen.unwrap_or_else(cuda::row_buckets)),
+    };
+    let mut watch = Watch { clock: &mut WallClock::start(), waited: &mut || Nanos::ZERO };
+    measure_on(args, (model, table), &plan, &subject, make, &mut watch)
+}
+
+/// What is measured, in words and numbers.
+struct Subject {
+    device: Device,
+    /// The options that chose it, and its software.
+    how: String,
+    /// By what its limits were measured.
+    limits_by: &'static str,
+    /// To what it pads; `None` if the times must tell.
+    buckets: Option<Buckets>,
+}
+
+/// Measures, fits and writes.
+fn measure_on<E: LiveExecutor>(
+    args: &MeasureArgs,
+    (model, table): (&Architecture, &Path),
+    plan: &Plan,
+    subject: &Subject,
+    make: impl FnMut(LiveConfig) -> Result<E, E::Error>,
+    watch: &mut Watch<'_>,
+) -> Result<(), CalibrateError> {
+    let setup_line = format!("{}, {}, seed {}, revision {REVISION}; {plan}", model.name, subject.how, args.seed);
+    let mut ledger = Ledger::open(table, &setup_line)?;
+    if ledger.resumed() > 0 {
+        eprintln!("going on behind {} rows of a run that was cut off", ledger.resumed());
+    }
+    let clock = WallClock::start();
+    let mut tell = |Progress { rounds, visits_per_round, .. }| {
+        eprintln!("round {rounds}: {visits_per_round} points, {:.1} s", clock.now().as_secs());
+    };
+    let progress = measure::measure(plan, model, make, watch, &mut ledger, &mut tell)?;
     ledger.complete()?;
     report_progress(progress);
     let calm = Calm::of(ledger.rows());
     report_calm(calm);
 
-    let device_name =
-        args.device_name.clone().unwrap_or_else(|| format!("{}, {threads} threads", machine::processor()));
     let device = Device {
-        name: device_name,
-        bandwidth_gb_per_s: round(limits.bandwidth_gb_per_s),
-        compute_tflops: round(limits.compute_tflops),
+        name: args.device_name.clone().unwrap_or_else(|| subject.device.name.clone()),
+        ..subject.device.clone()
     };
     let setup = Setup {
-        base: Profile::roofline(&device, &model),
-        buckets: chosen.unwrap_or_default(),
+        base: Profile::roofline(&device, model),
+        buckets: subject.buckets.unwrap_or_default(),
+        graphs: args.device == DeviceKind::Cuda,
         layout: plan.layout,
         resamples: args.resamples,
         seed: args.seed,
         device,
-        model,
+        model: model.clone(),
     };
-    let setup = match chosen {
+    let setup = match subject.buckets {
         Some(_) => setup,
-        None => with_best_padding(setup, ledger.rows(), &plan)?,
+        None => with_best_padding(setup, ledger.rows(), plan)?,
     };
     let calibration = Calibration::new(ledger.rows(), &setup)?;
     let name = args.name.clone().unwrap_or_else(|| format!("{} on {}", setup.model.name, setup.device.name));
-    let source = source(args, threads, progress, calm);
+    let source = source(args, subject, progress, calm);
     write_profile(&calibration, &setup, &name, &source, &args.out)
 }
 
-fn plan(args: &MeasureArgs, model: &Architecture) -> Result<Plan, CalibrateError> {
-    let mut plan = Plan::small(model, layout(&args.layout)?, args.budget);
+/// A device's plan with the options that were given.
+fn plan(args: &MeasureArgs, model: &Architecture, mut plan: Plan) -> Result<Plan, CalibrateError> {
     if let Some(batches) = &args.batches {
         plan.batches.clone_from(batches);
     }
@@ -180,6 +261,7 @@ fn plan(args: &MeasureArgs, model: &Architecture) -> Result<Plan, CalibrateError
     }
     plan.max_entries = args.max_entries.unwrap_or(plan.max_entries);
     plan.rounds = args.rounds.unwrap_or(plan.rounds);
+    plan.check(model)?;
     Ok(plan)
 }
 
@@ -221,13 +303,13 @@ fn calm_in_words(calm: &Calm) -> String {
     format!("spread {spread:.1}%, drift {drift:+.1}%, {disturbed:.1}% disturbed")
 }
 
-fn source(args: &MeasureArgs, threads: usize, progress: Progress, calm: Option<Calm>) -> String {
+fn source(args: &MeasureArgs, subject: &Subject, progress: Progress, calm: Option<Calm>) -> String {
     let date = args.date.clone().unwrap_or_else(machine::today);
     let calm = calm.map_or("no point repeated".into(), |calm| calm_in_words(&calm));
     format!(
-        "measured {date} by `calibrate --model {} --device cpu --layout {} --threads {threads}` at revision {REVISION}; {} \
-         rounds, {calm}; limits of the device by a large copy and by f32 matrix products",
-        args.model, args.layout, progress.rounds
+        "measured {date} by `calibrate --model {} --layout {} {}` at revision {REVISION}; {} rounds, {calm}; limits of the \
+         device by {}",
+        args.model, args.layout, subject.how, progress.rounds, subject.limits_by
     )
 }
 

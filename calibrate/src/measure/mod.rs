@@ -56,18 +56,19 @@ pub fn measure<E: LiveExecutor>(
 ) -> Result<Progress, CalibrateError> {
     plan.check(model)?;
     let end = watch.clock.now() + plan.budget;
-    let held_tokens = plan.held_tokens();
+    let (held_tokens, plane_blocks) = (plan.held_tokens(), plan.plane_blocks());
     let mut rigs = Vec::new();
     for &loops in &plan.loops {
-        let config = live_config(plan, model, &held_tokens, Depth(loops));
+        let config = live_config(plan, model, &held_tokens, plane_blocks, Depth(loops));
         let scheduler = config.scheduler;
         let failed = |error| CalibrateError::execution(format!("filling the cache at {loops} loops"), error);
-        let mut rig = Rig::new(make(config).map_err(failed)?, &scheduler, &held_tokens);
+        let mut rig = Rig::new(make(config).map_err(failed)?, &scheduler, plan);
         rig.fill(watch.clock).map_err(failed)?;
         rigs.push((u32::from(loops), rig));
     }
     let host_tokens = vec![PROMPT_TOKENS + OUTPUT_TOKENS; held_tokens.len()];
-    let config = live_config(plan, model, &host_tokens, model.r_max);
+    let plane_blocks = host_tokens.iter().map(|tokens| tokens.div_ceil(plan.block_tokens)).sum();
+    let config = live_config(plan, model, &host_tokens, plane_blocks, model.r_max);
     let scheduler = config.scheduler;
     let executor = make(config).map_err(|error| CalibrateError::execution("making an executor".into(), error))?;
     let mut bench = Bench { plan, rigs, host: HostRig::new(executor, scheduler) };
@@ -132,7 +133,7 @@ impl<E: LiveExecutor> Bench<'_, E> {
                 row(Stage::Prefill, batch, context, 0, tokens, times);
             }
             Visit::Offload { batch, context } => {
-                let times = self.rigs[deepest].1.offload(batch, watch).map_err(failed)?;
+                let times = self.rigs[deepest].1.offload(batch, context, watch).map_err(failed)?;
                 row(Stage::Offload, batch, context, 0, 0, times);
             }
             Visit::Host { batch } => {

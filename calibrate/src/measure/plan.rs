@@ -4,7 +4,7 @@ use std::fmt;
 
 use engine::architecture::Architecture;
 use engine::layout::Layout;
-use engine::units::Nanos;
+use engine::units::{Depth, Nanos};
 
 use crate::error::CalibrateError;
 
@@ -19,6 +19,12 @@ pub struct Plan {
     pub loops: Vec<u8>,
     /// Points with more KV entries than this in all are left out: they take the time of many others.
     pub max_entries: u32,
+    /// Sequences of a timed prefill batch.
+    pub prefill_batches: Vec<u32>,
+    /// New tokens of each.
+    pub prefill_tokens: Vec<u32>,
+    /// Tokens that each holds already.
+    pub prefill_contexts: Vec<u32>,
     /// Prompt tokens of a timed prefill batch at most.
     pub max_prefill_tokens: u32,
     /// (Token, KV entry) pairs of a timed prefill batch at most.
@@ -31,11 +37,19 @@ pub struct Plan {
     pub rounds: u32,
     /// When to stop, from the start of the measurement; filling the cache counts.
     pub budget: Nanos,
+    /// Launches that wait behind the running one: 0 times each by itself; a device that is never idle in real runs must not
+    /// be so here.
+    pub queued: u32,
+    /// Executors come with a full cache, so that none is prefilled.
+    pub filled: bool,
     /// Where KV is kept.
     pub layout: Layout,
     /// Tokens per KV block.
     pub block_tokens: u32,
 }
+
+/// Tokens of an offloaded sequence at most: pinning memory for more takes longer than all the rest.
+const OFFLOADED_TOKENS: u32 = 512;
 
 /// Something to time in one go: a line or a few of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +97,45 @@ impl Plan {
             contexts: vec![32, 64, 128, 256, 512],
             loops,
             max_entries: 4096,
+            prefill_batches: vec![1, 4, 16, 64],
+            prefill_tokens: vec![8, 32, 128, 512],
+            prefill_contexts: vec![0, 128, 384],
             max_prefill_tokens: 1024,
             max_prefill_pairs: 150_000,
             tokens: 16,
             warm_up: 2,
             rounds: 15,
             budget,
+            queued: 0,
+            filled: false,
             layout,
             block_tokens: 16,
+        }
+    }
+
+    /// A grid for models of gigabytes on a GPU: batches up to 512 and contexts up to 8192, as far as 70% of `free_bytes` hold
+    /// their KV. The rest is for activations and for the runs that time the host.
+    ///
+    /// Every batch size has a graph of its own, so the padding is known.
+    pub fn large(model: &Architecture, layout: Layout, budget: Nanos, free_bytes: u64) -> Self {
+        let small = Self::small(model, layout, budget);
+        let planes = small.loops.iter().map(|&loops| u64::from(layout.planes(Depth(loops))));
+        let boundary = small.loops.len() as u64 * model.boundary_kv_bytes();
+        let bytes_per_entry = planes.sum::<u64>() * model.core_kv_bytes() + boundary;
+        let entries = (free_bytes as f64 * 0.7 / bytes_per_entry as f64).max(1.0) as u32;
+        Self {
+            batches: vec![1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 96, 128, 192, 256, 384, 512],
+            contexts: vec![128, 256, 512, 1024, 2048, 4096, 8192],
+            max_entries: 1 << entries.ilog2(),
+            prefill_batches: vec![1, 8, 64],
+            prefill_tokens: vec![16, 64, 256, 1024, 4096],
+            prefill_contexts: vec![0, 1024, 4096],
+            max_prefill_tokens: 8192,
+            max_prefill_pairs: 1 << 25,
+            rounds: 9,
+            queued: 2,
+            filled: true,
+            ..small
         }
     }
 
@@ -167,6 +212,15 @@ impl Plan {
         (0..slots).map(longest).filter(|&tokens| tokens > 0).collect()
     }
 
+    /// Blocks of one plane in which every batch of the grid finds room of its own, see `Rig`: a power of two.
+    pub fn plane_blocks(&self) -> u32 {
+        let held = self.held_tokens();
+        let blocks = (1..)
+            .zip(&held)
+            .map(|(batch, tokens): (u32, _)| batch.next_power_of_two() * tokens.div_ceil(self.block_tokens));
+        blocks.max().unwrap_or(1).next_power_of_two()
+    }
+
     fn fits(&self, batch: u32, context: u32) -> bool {
         u64::from(batch) * u64::from(context) <= u64::from(self.max_entries)
     }
@@ -175,12 +229,13 @@ impl Plan {
     fn prefills(&self) -> Vec<Visit> {
         let held = self.held_tokens();
         let mut visits = Vec::new();
-        for batch in [1_u32, 4, 16, 64] {
-            for tokens in [8, 32, 128, 512] {
-                for context in [0, 128, 384] {
+        for &batch in &self.prefill_batches {
+            for &tokens in &self.prefill_tokens {
+                for &context in &self.prefill_contexts {
                     let room = held.get(batch as usize - 1).is_some_and(|&held| context + tokens <= held);
                     let pairs = batch * (tokens * context + tokens * (tokens + 1) / 2);
-                    if room && batch * tokens <= self.max_prefill_tokens && pairs <= self.max_prefill_pairs {
+                    let fits = batch * tokens <= self.max_prefill_tokens && pairs <= self.max_prefill_pairs;
+                    if room && fits {
                         visits.push(Visit::Prefill { batch, context, tokens });
                     }
                 }
@@ -189,12 +244,12 @@ impl Plan {
         spread(&visits)
     }
 
-    /// One sequence, and all that hold as much as the first.
+    /// One sequence of the most common kind in real runs, and all of its length.
     fn offloads(&self) -> Vec<Visit> {
         let held = self.held_tokens();
-        let context = held.first().copied().unwrap_or(0);
-        let equal = held.iter().take_while(|&&tokens| tokens == context).count() as u32;
-        let mut batches = vec![1, equal];
+        let context = held.iter().copied().find(|&tokens| tokens <= OFFLOADED_TOKENS).unwrap_or(0);
+        let equal = held.iter().filter(|&&tokens| tokens == context).count() as u32;
+        let mut batches = vec![1, equal.min(8)];
         batches.dedup();
         batches.into_iter().map(|batch| Visit::Offload { batch, context }).collect()
     }
@@ -216,18 +271,23 @@ impl fmt::Display for Plan {
             contexts,
             loops,
             max_entries,
+            prefill_batches,
+            prefill_tokens,
+            prefill_contexts,
             max_prefill_tokens,
             max_prefill_pairs,
             tokens,
             warm_up,
+            queued,
             layout,
             block_tokens,
             ..
         } = self;
         write!(
             f,
-            "batches {batches:?}, contexts {contexts:?}, loops {loops:?}, at most {max_entries} entries, {max_prefill_tokens} \
-             prompt tokens and {max_prefill_pairs} pairs, {tokens} tokens after {warm_up}, {}, blocks of {block_tokens}",
+            "batches {batches:?}, contexts {contexts:?}, loops {loops:?}, at most {max_entries} entries; prompts {prefill_tokens:?} \
+             behind {prefill_contexts:?} times {prefill_batches:?}, at most {max_prefill_tokens} tokens and {max_prefill_pairs} \
+             pairs; {tokens} tokens after {warm_up}, {queued} queued, {}, blocks of {block_tokens}",
             layout.name()
         )
     }

@@ -1,7 +1,7 @@
 //! One executor with a filled cache, driven by scripted batches in place of a scheduler.
 //!
-//! The cache is filled once, by prefill. A decode row at context L then runs at position L - 1 and writes its KV over what
-//! is there, so that every batch size and context is timed on the same sequences, and at exactly that context.
+//! The cache is filled once. A decode row at context L then runs at position L - 1 and writes its KV over what is there, so
+//! that every batch size and context is timed on the same sequences, and at exactly that context.
 
 use std::sync::Arc;
 
@@ -36,10 +36,20 @@ pub(super) struct Rig<E> {
     depth: Depth,
     block_tokens: u32,
     planes: Vec<Plane>,
+    blocks: Blocks,
     sequences: Vec<Sequence>,
     next_batch: u64,
-    next_core_block: u32,
-    next_boundary_block: u32,
+    queued: u32,
+}
+
+/// Which blocks a slot gets: long sequences run in small batches and short ones in large batches, so that slots share blocks
+/// with slots that are never in the same batch.
+///
+/// Slots below 2^k have starts that are multiples of a 2^k-th of the pool, and each holds no more than that.
+#[derive(Clone, Copy, Debug)]
+struct Blocks {
+    /// Of one plane; a power of two.
+    pool: u32,
 }
 
 /// A sequence in the slot of its own number.
@@ -50,7 +60,8 @@ struct Sequence {
     filled: u32,
     /// Output tokens so far, which is also the index of the next.
     generated: u32,
-    blocks: Vec<(Plane, u32)>,
+    /// Blocks of each plane.
+    blocks: u32,
 }
 
 /// Every token runs all loops.
@@ -63,8 +74,13 @@ impl ExitSource for FullDepth {
 }
 
 /// What an executor must be able to hold for sequences of the given lengths, at a full depth that may differ from the model's.
-pub(super) fn live_config(plan: &Plan, model: &Architecture, held_tokens: &[u32], depth: Depth) -> LiveConfig {
-    let blocks: u32 = held_tokens.iter().map(|tokens| tokens.div_ceil(plan.block_tokens)).sum();
+pub(super) fn live_config(
+    plan: &Plan,
+    model: &Architecture,
+    held_tokens: &[u32],
+    plane_blocks: u32,
+    depth: Depth,
+) -> LiveConfig {
     let slots = held_tokens.len() as u32;
     let scheduler = SchedulerConfig {
         mode: Mode::NoRefill,
@@ -78,7 +94,7 @@ pub(super) fn live_config(plan: &Plan, model: &Architecture, held_tokens: &[u32]
         r_min: depth,
         kv: KvConfig {
             layout: plan.layout,
-            blocks: blocks * u32::from(plan.layout.planes(depth)),
+            blocks: plane_blocks * u32::from(plan.layout.planes(depth)),
             block_tokens: plan.block_tokens,
             headroom_blocks: 0,
             pressure: Pressure::Reserve,
@@ -97,7 +113,8 @@ pub(super) fn live_config(plan: &Plan, model: &Architecture, held_tokens: &[u32]
 
 impl<E: LiveExecutor> Rig<E> {
     /// Takes over an executor that was made for [`live_config`]; its cache is empty.
-    pub(super) fn new(mut executor: E, config: &SchedulerConfig, held_tokens: &[u32]) -> Self {
+    pub(super) fn new(mut executor: E, config: &SchedulerConfig, plan: &Plan) -> Self {
+        let held_tokens = plan.held_tokens();
         let sequence = |(id, &tokens): (u32, &u32)| {
             let request = Request {
                 id: RequestId(id),
@@ -106,18 +123,19 @@ impl<E: LiveExecutor> Rig<E> {
                 max_output_tokens: u32::MAX - tokens,
             };
             executor.arrive(&Arrival { request, output_tokens: request.max_output_tokens });
-            Sequence { request, resident: false, filled: 0, generated: 0, blocks: Vec::new() }
+            let filled = if plan.filled { tokens } else { 0 };
+            Sequence { request, resident: false, filled, generated: 0, blocks: 0 }
         };
-        let sequences = (0..).zip(held_tokens).map(sequence).collect();
+        let sequences = (0..).zip(&held_tokens).map(sequence).collect();
         let core = (0..config.kv.layout.planes(config.r_max)).map(Plane::Core);
         Self {
+            blocks: Blocks { pool: plan.plane_blocks() },
             sequences,
             depth: config.r_max,
             block_tokens: config.kv.block_tokens,
             planes: core.chain(config.kv.boundary_layers.then_some(Plane::Boundary)).collect(),
             next_batch: 0,
-            next_core_block: 0,
-            next_boundary_block: 0,
+            queued: plan.queued,
             executor,
         }
     }
@@ -137,7 +155,7 @@ impl<E: LiveExecutor> Rig<E> {
             if chunks.is_empty() {
                 return Ok(());
             }
-            self.run(Stage::Prefill, &chunks, self.depth, clock)?;
+            self.run(&[(Stage::Prefill, self.depth)], &chunks, clock)?;
             for (slot, position, tokens) in chunks {
                 self.sequences[slot as usize].filled = position + tokens;
             }
@@ -152,9 +170,9 @@ impl<E: LiveExecutor> Rig<E> {
         plan: &Plan,
         watch: &mut Watch<'_>,
     ) -> Result<Times, E::Error> {
-        let rows = decode_rows(batch, context);
-        let depth = self.depth;
-        self.sample(plan.warm_up, plan.tokens, &rows, watch, |rig, clock| rig.run(Stage::Forward, &rows, depth, clock))
+        let steps = [(Stage::Forward, self.depth)];
+        let samples = self.sample((plan.warm_up, plan.tokens), &steps, &decode_rows(batch, context), watch)?;
+        Ok(Samples::times(&samples))
     }
 
     /// Decode steps in stages: the times of core, prelude and coda, each as a launch of its own.
@@ -165,24 +183,12 @@ impl<E: LiveExecutor> Rig<E> {
         plan: &Plan,
         watch: &mut Watch<'_>,
     ) -> Result<[Times; 3], E::Error> {
-        let rows = decode_rows(batch, context);
-        let samples = || Samples::new(plan.warm_up, plan.tokens);
-        let (mut prelude, mut core, mut coda) = (samples(), samples(), samples());
-        while [&mut prelude, &mut core, &mut coda].into_iter().any(|samples| samples.want_more(watch)) {
-            let (times, disturbed) = self.burst(&rows, watch, |rig, clock| {
-                let mut times = vec![rig.run(Stage::Prelude, &rows, Depth::FIRST, clock)?];
-                for depth in 1..=rig.depth.0 {
-                    times.push(rig.run(Stage::Core, &rows, Depth(depth), clock)?);
-                }
-                times.push(rig.run(Stage::Coda, &rows, rig.depth, clock)?);
-                Ok(times)
-            })?;
-            let last = times.len() - 1;
-            prelude.add(times[0], disturbed);
-            times[1..last].iter().for_each(|&time| core.add(time, disturbed));
-            coda.add(times[last], disturbed);
-        }
-        Ok([core, prelude, coda].map(|samples| samples.times()))
+        let mut steps = vec![(Stage::Prelude, Depth::FIRST)];
+        steps.extend((1..=self.depth.0).map(|depth| (Stage::Core, Depth(depth))));
+        steps.push((Stage::Coda, self.depth));
+        let samples = self.sample((plan.warm_up, plan.tokens), &steps, &decode_rows(batch, context), watch)?;
+        let coda = samples.len() - 1;
+        Ok([&samples[1..coda], &samples[..1], &samples[coda..]].map(Samples::times))
     }
 
     /// A prompt chunk of each of `batch` sequences, over what they hold already.
@@ -194,68 +200,91 @@ impl<E: LiveExecutor> Rig<E> {
         watch: &mut Watch<'_>,
     ) -> Result<Times, E::Error> {
         let rows: Vec<_> = (0..batch).map(|slot| (slot, context, tokens)).collect();
-        let depth = self.depth;
-        self.sample(1, LAUNCHES, &rows, watch, |rig, clock| rig.run(Stage::Prefill, &rows, depth, clock))
+        let samples = self.sample((1, LAUNCHES), &[(Stage::Prefill, self.depth)], &rows, watch)?;
+        Ok(Samples::times(&samples))
     }
 
-    /// The first `batch` sequences, which hold equally much, out to host memory and back: the time of one way.
-    pub(super) fn offload(&mut self, batch: u32, watch: &mut Watch<'_>) -> Result<Times, E::Error> {
-        let rows: Vec<_> = (0..batch).map(|slot| (slot, 0, self.sequences[slot as usize].filled)).collect();
-        let depth = self.depth;
-        self.sample(1, LAUNCHES, &rows, watch, |rig, clock| {
-            let out = rig.run(Stage::Offload, &rows, depth, clock)?;
-            for &(slot, ..) in &rows {
-                rig.sequences[slot as usize].resident = false;
-            }
-            let back = rig.run(Stage::Restore, &rows, depth, clock)?;
-            Ok(Nanos(u64::midpoint(out.0, back.0)))
-        })
+    /// `batch` sequences of `context` tokens out to host memory and back: the time of one way.
+    pub(super) fn offload(&mut self, batch: u32, context: u32, watch: &mut Watch<'_>) -> Result<Times, E::Error> {
+        let equal = (0..).zip(&self.sequences).filter(|(_, sequence)| sequence.filled == context);
+        let slots: Vec<u32> = equal.map(|(slot, _)| slot).take(batch as usize).collect();
+        let rows = |position, tokens| slots.iter().map(move |&slot| (slot, position, tokens)).collect::<Vec<Rows>>();
+        // Each move by itself: those in flight at once would need pinned memory for each.
+        let queued = std::mem::take(&mut self.queued);
+        // A sequence comes back with the token that it made last, so it must have made one.
+        self.run(&[(Stage::Forward, self.depth)], &rows(context - 1, 1), watch.clock)?;
+        let steps = [(Stage::Offload, self.depth), (Stage::Restore, self.depth)];
+        let samples = self.sample((1, LAUNCHES), &steps, &rows(0, context), watch)?;
+        self.queued = queued;
+        Ok(Samples::times(&samples))
     }
 
-    /// Bursts of one time each, until enough were calm.
+    /// Times a sequence of launches again and again, until enough were calm: samples for each launch of it.
+    ///
+    /// What is timed by itself is launched in bursts of one repetition; where launches queue, one burst has them all.
     fn sample(
         &mut self,
-        warm_up: u32,
-        wanted: u32,
+        (warm_up, wanted): (u32, u32),
+        steps: &[(Stage, Depth)],
         rows: &[Rows],
         watch: &mut Watch<'_>,
-        mut launch: impl FnMut(&mut Self, &mut dyn Clock) -> Result<Nanos, E::Error>,
-    ) -> Result<Times, E::Error> {
-        let mut samples = Samples::new(warm_up, wanted);
-        while samples.want_more(watch) {
-            let (time, disturbed) = self.burst(rows, watch, &mut launch)?;
-            samples.add(time, disturbed);
+    ) -> Result<Vec<Samples>, E::Error> {
+        let mut samples: Vec<_> = steps.iter().map(|_| Samples::new(warm_up, wanted)).collect();
+        let repetitions = if self.queued == 0 { 1 } else { (warm_up + wanted) as usize };
+        let burst = steps.repeat(repetitions);
+        while samples.iter_mut().fold(false, |more, samples| samples.want_more(watch) || more) {
+            let (times, disturbed) = self.burst(&burst, rows, watch)?;
+            for times in times.chunks_exact(steps.len()) {
+                samples.iter_mut().zip(times).for_each(|(samples, &time)| samples.add(time, disturbed));
+            }
         }
-        Ok(samples.times())
+        Ok(samples)
     }
 
     /// Launches back to back, and whether they had to wait for a core.
     ///
     /// Asking that takes so long that an executor's threads fall asleep. In a live run they do not: the next batch comes
     /// within microseconds. So a prelude of one row goes ahead to wake them, untimed.
-    fn burst<T>(
+    fn burst(
         &mut self,
+        steps: &[(Stage, Depth)],
         rows: &[Rows],
         watch: &mut Watch<'_>,
-        launches: impl FnOnce(&mut Self, &mut dyn Clock) -> Result<T, E::Error>,
-    ) -> Result<(T, bool), E::Error> {
+    ) -> Result<(Vec<Nanos>, bool), E::Error> {
         let waited = watch.waited();
         let (slot, position, _) = rows[0];
-        self.run(Stage::Prelude, &[(slot, position, 1)], Depth::FIRST, watch.clock)?;
+        self.run(&[(Stage::Prelude, Depth::FIRST)], &[(slot, position, 1)], watch.clock)?;
         let started = watch.clock.now();
-        let result = launches(self, watch.clock)?;
+        let times = self.run(steps, rows, watch.clock)?;
         let took = watch.clock.now() - started;
-        Ok((result, is_disturbed(watch.waited().saturating_sub(waited), took)))
+        Ok((times, is_disturbed(watch.waited().saturating_sub(waited), took)))
     }
 
-    /// Runs a batch and says how long it took the device.
-    fn run(&mut self, stage: Stage, rows: &[Rows], depth: Depth, clock: &mut dyn Clock) -> Result<Nanos, E::Error> {
+    /// Launches the same rows through stages, with so many queued as the plan says, and says how long each took the device.
+    fn run(&mut self, steps: &[(Stage, Depth)], rows: &[Rows], clock: &mut dyn Clock) -> Result<Vec<Nanos>, E::Error> {
+        let mut times = Vec::with_capacity(steps.len());
+        let mut launched = 0;
+        while times.len() < steps.len() {
+            if launched < steps.len() && launched <= times.len() + self.queued as usize {
+                let batch = self.batch(steps[launched], rows);
+                self.executor.launch(batch, clock)?;
+                launched += 1;
+            } else {
+                let outcome = self.executor.wait(clock)?;
+                times.push(outcome.finished - outcome.started);
+            }
+        }
+        Ok(times)
+    }
+
+    fn batch(&mut self, (stage, depth): (Stage, Depth), rows: &[Rows]) -> Batch {
         let mut batch =
             Batch { id: self.next_batch, stage, rows: Vec::new(), admitted: Vec::new(), appended: Vec::new() };
         self.next_batch += 1;
         for &(slot, position, tokens) in rows {
             self.hold(slot, position + tokens, &mut batch);
             let sequence = &mut self.sequences[slot as usize];
+            sequence.resident = stage != Stage::Offload;
             let (request, token) = (sequence.request.id, sequence.generated);
             // A prompt that is gone over again ends again: in a real run most prefill batches make tokens.
             let ends_prompt = stage == Stage::Prefill && sequence.filled == sequence.request.prompt_tokens;
@@ -263,33 +292,35 @@ impl<E: LiveExecutor> Rig<E> {
             sequence.generated += u32::from(speaks);
             batch.rows.push(Row { slot: Slot(slot), request, token, position, tokens, depth, ends_prompt });
         }
-        self.executor.launch(batch, clock)?;
-        let outcome = self.executor.wait(clock)?;
-        Ok(outcome.finished - outcome.started)
+        batch
     }
 
     /// Admits a sequence that has no slot and appends the blocks that it lacks.
     fn hold(&mut self, slot: u32, tokens: u32, batch: &mut Batch) {
         let sequence = &mut self.sequences[slot as usize];
         if !sequence.resident {
-            sequence.resident = true;
             batch.admitted.push((Slot(slot), sequence.request));
             // One that returns gets its own blocks back.
-            let held = sequence.blocks.iter();
-            batch.appended.extend(held.map(|&(plane, block)| AppendedBlock { slot: Slot(slot), plane, block }));
+            let held = 0..sequence.blocks;
+            batch.appended.extend(held.flat_map(|index| self.blocks.of(slot, index, &self.planes)));
         }
-        let held = (sequence.blocks.len() / self.planes.len()) as u32;
-        for _ in held..tokens.div_ceil(self.block_tokens) {
-            for &plane in &self.planes {
-                let next = match plane {
-                    Plane::Boundary => &mut self.next_boundary_block,
-                    Plane::Core(_) => &mut self.next_core_block,
-                };
-                sequence.blocks.push((plane, *next));
-                batch.appended.push(AppendedBlock { slot: Slot(slot), plane, block: *next });
-                *next += 1;
-            }
-        }
+        let wanted = tokens.div_ceil(self.block_tokens).max(sequence.blocks);
+        let added = sequence.blocks..wanted;
+        batch.appended.extend(added.flat_map(|index| self.blocks.of(slot, index, &self.planes)));
+        sequence.blocks = wanted;
+    }
+}
+
+impl Blocks {
+    /// A slot's block number `index` of every plane.
+    fn of(self, slot: u32, index: u32, planes: &[Plane]) -> impl Iterator<Item = AppendedBlock> {
+        // The slot's bits in reverse order, as a share of the pool.
+        let start = (u64::from(slot.reverse_bits()) * u64::from(self.pool)) >> 32;
+        let block = start as u32 + index;
+        planes.iter().map(move |&plane| {
+            let offset = if let Plane::Core(core) = plane { u32::from(core) * self.pool } else { 0 };
+            AppendedBlock { slot: Slot(slot), plane, block: offset + block }
+        })
     }
 }
 

@@ -90,9 +90,11 @@ impl Samples {
         }
     }
 
-    pub(super) fn times(&self) -> Times {
-        let times = if self.calm_ms.is_empty() { &self.disturbed_ms } else { &self.calm_ms };
-        Times { calm: self.calm_ms.len() as u32, ..Times::of(times) }
+    /// The times of equal launches that were sampled apart.
+    pub(super) fn times(samples: &[Self]) -> Times {
+        let calm: Vec<f64> = samples.iter().flat_map(|samples| &samples.calm_ms).copied().collect();
+        let disturbed: Vec<f64> = samples.iter().flat_map(|samples| &samples.disturbed_ms).copied().collect();
+        Times { calm: calm.len() as u32, ..Times::of(if calm.is_empty() { &disturbed } else { &calm }) }
     }
 }
 
@@ -125,9 +127,10 @@ mod tests {
             samples.add(time, is_disturbed(waited, time));
             launches += 1;
         }
+        let times = Samples::times(&[samples]);
         // Warm-up, calm, disturbed, warm-up, calm, disturbed, .., until nine launches are enough.
-        assert_eq!((launches, samples.times().calm), (9, 3));
-        assert!((samples.times().time_ms - 1.001).abs() < 1e-9);
+        assert_eq!((launches, times.calm), (9, 3));
+        assert!((times.time_ms - 1.001).abs() < 1e-9);
         assert_eq!(watch.clock.now(), Nanos(2 * PAUSE.0));
     }
 
@@ -141,6 +144,6 @@ mod tests {
             launches += 1;
         }
         assert_eq!(launches, HOPELESS);
-        assert_eq!(samples.times(), Times { time_ms: 5.0, min_ms: 5.0, max_ms: 5.0, calm: 0 });
+        assert_eq!(Samples::times(&[samples]), Times { time_ms: 5.0, min_ms: 5.0, max_ms: 5.0, calm: 0 });
     }
 }

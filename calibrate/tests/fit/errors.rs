@@ -15,6 +15,7 @@ fn fit(text: &str) -> Result<Calibration, CalibrateError> {
         model,
         device,
         buckets: Buckets::PowersOfTwo,
+        graphs: false,
         layout: Layout::LastExited,
         base,
         resamples: 10,

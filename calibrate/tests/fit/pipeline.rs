@@ -18,6 +18,7 @@ fn setup(machine: &Profile) -> Setup {
         model,
         device: machine.device.clone(),
         buckets: machine.buckets,
+        graphs: false,
         layout: Layout::LastExited,
         base,
         resamples: 200,
@@ -146,7 +147,11 @@ fn repeats_of_a_point_are_one_point() {
         let table = parse(text.as_bytes(), "synthetic.csv").expect("well-formed");
         let calibration = Calibration::new(&table.rows, &setup(&machine)).expect("a full grid");
         let staged = calibration.boundary.staged.expect("stages were timed");
-        (calibration.core.samples.len(), staged.coda.samples.len(), calibration.prefill.expect("timed").samples.len())
+        (
+            calibration.core.samples.len(),
+            staged.coda.samples.len(),
+            calibration.prefill.expect("timed").judged.samples.len(),
+        )
     };
     assert_eq!(points(&once), points(&both));
 }

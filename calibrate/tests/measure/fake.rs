@@ -63,11 +63,7 @@ impl Fake {
                     + loops * machine.core.time_ms(padded, entries)
                     + machine.coda.time_ms(padded, entries)
             }
-            Stage::Prefill => {
-                let pairs = rows.iter().map(|row| (u64::from(row.position), u64::from(row.tokens)));
-                let pairs = pairs.map(|(p, n)| n * p + n * (n + 1) / 2).sum();
-                machine.prefill.time_ms(rows.iter().map(|row| row.tokens).sum(), pairs)
-            }
+            Stage::Prefill => machine.prefill.time_ms(rows.iter().map(|row| (row.position, row.tokens))),
             Stage::Offload | Stage::Restore => {
                 let bytes_per_token = self.model.kv_bytes_per_token(self.config.scheduler.kv.layout) as f64;
                 let tokens: u32 = rows.iter().map(|row| row.tokens).sum();
@@ -143,7 +139,7 @@ pub(crate) fn machine(model: &str) -> Profile {
         core: cost(0.05, 6.0, 150.0),
         prelude: cost(0.004, 0.5, 20.0 * kv),
         coda: cost(0.01, 1.5, 30.0 * kv),
-        prefill: PrefillCost { delta_ms: 0.1, floor_ms: 0.0, gamma_us: 30.0, alpha_ns: 400.0 },
+        prefill: PrefillCost { delta_ms: 0.1, gamma_us: 30.0, alpha_ns: 400.0, ..PrefillCost::default() },
         stage_overhead_us: 12.0,
         host: HostCost { build_us: 0.0, build_row_us: 0.0, launch_us: 3.0, read_us: 2.0 },
         buckets: Buckets::List(vec![8, 16, 24, 32, 40, 48, 56, 64].try_into().expect("rising")),
@@ -172,6 +168,7 @@ pub(crate) fn setup(machine: &Profile, plan: &Plan) -> Setup {
         base: Profile::roofline(&machine.device, &model),
         device: machine.device.clone(),
         buckets: machine.buckets,
+        graphs: false,
         layout: plan.layout,
         resamples: 20,
         seed: 0,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use cudarc::nvrtc::sys;
 
+use super::device::{Device, Kernel};
 use super::error::CudaError;
 use crate::architecture::{Architecture, Family};
 
@@ -104,6 +105,19 @@ pub(super) fn compile(
         let _ = std::fs::write(&partial, &image).and_then(|()| std::fs::rename(&partial, &path));
     }
     Ok(image)
+}
+
+/// One kernel that knows of no KV block.
+pub(super) fn kernel(
+    device: &Device,
+    architecture: &Architecture,
+    file: &str,
+    name: &str,
+) -> Result<Kernel, CudaError> {
+    let arch = device.arch();
+    let source = sources(&arch).find(|source| source.file == file).expect("a kernel file");
+    let image = compile(source, architecture, 1, &arch)?;
+    Ok(device.load(&image, &[name])?[0])
 }
 
 fn run(file: &'static str, arch: &str, text: &str, options: &[String]) -> Result<Vec<u8>, CudaError> {

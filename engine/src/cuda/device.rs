@@ -118,6 +118,17 @@ impl Device {
         self.inner.stream
     }
 
+    /// The newest CUDA version that the driver knows, like 13.0.
+    ///
+    /// # Errors
+    /// The driver does not tell.
+    pub fn cuda_version(&self) -> Result<String, CudaError> {
+        let mut version = 0;
+        // SAFETY: the out pointer is to a local.
+        check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut version) })?;
+        Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
+    }
+
     /// Free and total bytes.
     ///
     /// # Errors

@@ -14,9 +14,16 @@ use super::stages::{Rows, Run};
 use super::store::Store;
 use crate::batch::Stage;
 use crate::live::LiveConfig;
+use crate::profile::Buckets;
 
 /// Row counts that graphs are recorded for: rows behind a batch's last are computed and dropped.
 const BUCKETS: [usize; 19] = [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256, 320, 384, 512];
+
+/// The row counts that decode steps are padded to, as a profile states them.
+pub fn row_buckets() -> Buckets {
+    let sizes = BUCKETS.map(|rows| rows as u32).to_vec();
+    Buckets::List(sizes.try_into().expect("a short rising list"))
+}
 
 /// The decode stages.
 pub(super) const DECODE: [Stage; 4] = [Stage::Prelude, Stage::Core, Stage::Coda, Stage::Forward];

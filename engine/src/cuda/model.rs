@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::compile::{compile, sources};
+use super::compile::kernel;
 use super::device::{Device, Kernel, Shape, arguments};
 use super::error::CudaError;
 use super::memory::{Address, Buffer};
@@ -114,7 +114,7 @@ impl Loader<'_> {
 
 impl Model {
     fn new(device: &Device, architecture: &Architecture, source: WeightSource<'_>) -> Result<Self, CudaError> {
-        let fill = fill_kernel(device, architecture)?;
+        let fill = kernel(device, architecture, "fill.cu", "fill_weights")?;
         let mut specs = required(architecture);
         specs.extend(optional(architecture));
         let mut loader = Loader { device, fill, source, specs, buffers: Vec::new() };
@@ -171,14 +171,6 @@ impl Model {
     pub(super) fn tensors(&self) -> usize {
         self.buffers.len()
     }
-}
-
-/// The kernel that makes random weights; it knows of no KV block.
-fn fill_kernel(device: &Device, architecture: &Architecture) -> Result<Kernel, CudaError> {
-    let arch = device.arch();
-    let source = sources(&arch).find(|source| source.file == "fill.cu").expect("a kernel file");
-    let image = compile(source, architecture, 1, &arch)?;
-    Ok(device.load(&image, &["fill_weights"])?[0])
 }
 
 fn block(a: &Architecture, norms: [Address; 4], [qkv, qk_bias, out, gate_up, down]: [Address; 5]) -> Layer {

@@ -232,10 +232,13 @@ impl Ops {
         attention: DecodeAttention,
         (rows, splits_max): (usize, usize),
     ) -> Result<(), CudaError> {
-        // Blocks without work cost little, but a long context's worst case would be a hundred thousand of them.
-        let cut = self.device.multiprocessors() * 64;
-        let blocks = ((rows * splits_max) as u32 * self.heads).min(cut);
-        match rows <= FEW_ROWS && !self.invariant {
+        // Blocks take one piece after the other until none is left. Those of 1024 tokens a row get a block each, which is faster;
+        // but a graph has the longest context's blocks in every launch, and a wave of blocks without work takes a microsecond.
+        let wide = rows <= FEW_ROWS && !self.invariant;
+        let resident = self.device.multiprocessors() * if wide { 2 } else { 4 };
+        let usual = (rows * splits_max.min(8)) as u32 * self.heads;
+        let blocks = ((rows * splits_max) as u32 * self.heads).min(usual.max(2 * resident));
+        match wide {
             true => self.launch("decode_attention_wide", ((blocks, 1), 256, 0), arguments![attention]),
             false => self.launch("decode_attention", ((blocks, 1), 128, 0), arguments![attention]),
         }
