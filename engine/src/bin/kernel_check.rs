@@ -1,4 +1,4 @@
-//! Compiles every CUDA kernel for every model, without a GPU: `kernel_check [sm_90]`.
+//! Compiles every CUDA kernel for every model, without a GPU: `kernel_check [sm_90a]`.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use engine::architecture::Architecture;
 use engine::cuda::check_kernels;
 
 fn main() -> ExitCode {
-    let arch = std::env::args().nth(1).unwrap_or_else(|| "sm_90".into());
+    let arch = std::env::args().nth(1).unwrap_or_else(|| "sm_90a".into());
     for name in Architecture::BUILTIN {
         let Some(architecture) = Architecture::builtin(name) else { continue };
         let block_tokens = if name.starts_with("tiny") { 4 } else { 16 };

@@ -21,6 +21,7 @@ pub(super) struct Norm {
     pub(super) signals: Address,
     pub(super) x_by_slot: i32,
     pub(super) state_by_slot: i32,
+    pub(super) shares: i32,
 }
 
 /// `attention_decode.cu`'s `DecodeArgs`.
@@ -49,22 +50,17 @@ pub(super) struct DecodeAttention {
     pub(super) marks_depth: i32,
 }
 
-/// `gemm_fused.cu`'s `Fused`.
+/// `gemm_stream.cu`'s `StreamArgs`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fused {
-    pub(super) header: Address,
-    pub(super) rows: Address,
-    pub(super) x: Address,
-    pub(super) branch: Address,
-    pub(super) branch_norm: Address,
-    pub(super) next_norm: Address,
-    pub(super) x_out: Address,
-    pub(super) weights: Address,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
     pub(super) y: Address,
     pub(super) outputs: i32,
-    pub(super) count: i32,
-    pub(super) x_by_slot: i32,
+    pub(super) inputs: i32,
+    pub(super) rows: i32,
+    pub(super) width: i32,
+    pub(super) shares: i32,
+    pub(super) stages: i32,
 }
 
 /// `attention_prefill.cu`'s `PrefillArgs`.

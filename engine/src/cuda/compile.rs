@@ -10,12 +10,7 @@ use super::device::{Device, Kernel};
 use super::error::CudaError;
 use crate::architecture::{Architecture, Family};
 
-const COMMON: &str = concat!(
-    include_str!("kernels/common.cuh"),
-    include_str!("kernels/rope.cuh"),
-    include_str!("kernels/skinny.cuh"),
-    include_str!("kernels/ring.cuh")
-);
+const COMMON: &str = concat!(include_str!("kernels/common.cuh"), include_str!("kernels/rope.cuh"));
 
 /// A kernel file: its name, its text, and the kernels in it that are used.
 pub(super) struct Source {
@@ -31,38 +26,28 @@ macro_rules! source {
 }
 
 /// Every kernel file.
-static SOURCES: [Source; 11] = [
+static SOURCES: [Source; 10] = [
     source!("fill.cu", "fill_weights", "fill_noise"),
     source!("begin.cu", "begin"),
     source!("embed.cu", "embed", "start_loop", "join", "gather"),
     source!("norm.cu", "norm_step", "silu"),
     source!(
-        "gemm_skinny.cu",
-        "skinny_hidden_8",
-        "skinny_hidden_16",
-        "skinny_attention_8",
-        "skinny_attention_16",
-        "skinny_ffn_8",
-        "skinny_ffn_16",
-        "skinny_joined_8",
-        "skinny_joined_16",
-        "skinny_gated_8",
-        "skinny_gated_16",
-        "skinny_logits_8",
-        "skinny_logits_16",
-    ),
-    source!(
-        "gemm_fused.cu",
-        "fused_hidden_1",
-        "fused_hidden_8",
-        "fused_gated_1",
-        "fused_gated_8",
-        "ring_attention_1",
-        "ring_attention_8",
-        "ring_ffn_1",
-        "ring_ffn_8",
-        "ring_logits_1",
-        "ring_logits_8",
+        "gemm_stream.cu",
+        "stream_16",
+        "stream_32",
+        "stream_64",
+        "stream_wide_16",
+        "stream_wide_32",
+        "stream_wide_64",
+        "stream_f32_16",
+        "stream_f32_32",
+        "stream_f32_64",
+        "stream_f32_wide_16",
+        "stream_f32_wide_32",
+        "stream_f32_wide_64",
+        "stream_gated_16",
+        "stream_gated_32",
+        "stream_gated_64",
     ),
     source!("gemm_tile.cu", "tile_bf16", "tile_f32"),
     source!("attention_decode.cu", "decode_attention", "decode_attention_wide"),
@@ -71,9 +56,10 @@ static SOURCES: [Source; 11] = [
     source!("transfer.cu", "move_blocks", "move_depths", "set_tokens"),
 ];
 
-/// The files that a model needs.
-pub(super) fn sources(family: Family) -> impl Iterator<Item = &'static Source> {
-    SOURCES.iter().filter(move |source| source.file != "gemm_fused.cu" || family == Family::Ouro)
+/// The files that an architecture can run.
+pub(super) fn sources(arch: &str) -> impl Iterator<Item = &'static Source> {
+    let hopper = arch == "sm_90a";
+    SOURCES.iter().filter(move |source| hopper || source.file != "gemm_stream.cu")
 }
 
 /// The model's shape as the kernels see it.
@@ -88,7 +74,6 @@ fn defines(architecture: &Architecture, block_tokens: u32) -> Vec<String> {
         ("VOCAB", a.vocab),
         ("OURO", ouro),
         ("BLOCK_TOKENS", u64::from(block_tokens)),
-        ("SKINNY_WARPS", super::ops::SKINNY_WARPS as u64),
     ]
     .map(|(name, value)| format!("-D{name}={value}"))
     .to_vec()
@@ -129,8 +114,9 @@ pub(super) fn kernel(
     file: &str,
     name: &str,
 ) -> Result<Kernel, CudaError> {
-    let source = sources(architecture.family).find(|source| source.file == file).expect("a kernel file");
-    let image = compile(source, architecture, 1, &device.arch())?;
+    let arch = device.arch();
+    let source = sources(&arch).find(|source| source.file == file).expect("a kernel file");
+    let image = compile(source, architecture, 1, &arch)?;
     Ok(device.load(&image, &[name])?[0])
 }
 
@@ -207,7 +193,7 @@ pub fn check_kernels(architecture: &Architecture, block_tokens: u32, arch: &str)
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::Missing { library: "NVRTC (libnvrtc)", needed_for: "it compiles kernels" });
     }
-    sources(architecture.family)
+    sources(arch)
         .map(|source| {
             let bytes = compile(source, architecture, block_tokens, arch)?.len();
             Ok(format!(

@@ -104,9 +104,10 @@ impl Device {
         &self.inner.name
     }
 
-    /// Its architecture as the compiler names it.
+    /// Its architecture as the compiler names it, Hopper's with the instructions that no later one has.
     pub fn arch(&self) -> String {
-        format!("sm_{}{}", self.inner.arch.0, self.inner.arch.1)
+        let (major, minor) = self.inner.arch;
+        format!("sm_{major}{minor}{}", if (major, minor) == (9, 0) { "a" } else { "" })
     }
 
     pub(super) fn multiprocessors(&self) -> u32 {

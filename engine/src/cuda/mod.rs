@@ -27,6 +27,7 @@ mod options;
 mod prefill;
 mod stages;
 mod store;
+mod stream;
 mod transfer;
 mod upload;
 

@@ -11,22 +11,12 @@ use crate::architecture::{Architecture, Family};
 use crate::models::tensor_names::{Part, TensorSpec, huginn_block, optional, ouro_layer, required};
 use crate::models::weights::name_hash;
 
-/// Which of the skinny kernels runs a layer: they are compiled for its number of inputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Inputs {
-    Hidden,
-    Attention,
-    Ffn,
-    Joined,
-}
-
 /// A linear layer `[outputs, inputs]`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Linear {
     pub(super) weights: Address,
     pub(super) outputs: usize,
     pub(super) inputs: usize,
-    pub(super) kind: Inputs,
 }
 
 /// A transformer block.
@@ -141,7 +131,7 @@ impl Model {
         let prelude = layers(&mut loader, Part::Prelude, a.prelude_layers)?;
         let core = layers(&mut loader, Part::Core, a.core_layers)?;
         let coda = layers(&mut loader, Part::Coda, a.coda_layers)?;
-        let head = |weights| Linear { weights, outputs: a.vocab as usize, inputs: hidden, kind: Inputs::Hidden };
+        let head = |weights| Linear { weights, outputs: a.vocab as usize, inputs: hidden };
         let mut gates = [(0, 0); 2];
         let (embedding, head, final_norm, adapter) = match a.family {
             Family::Ouro => {
@@ -154,12 +144,8 @@ impl Model {
             }
             Family::Huginn => {
                 let embedding = loader.one("transformer.wte.weight")?;
-                let adapter = Linear {
-                    weights: loader.one("transformer.adapter.weight")?,
-                    outputs: hidden,
-                    inputs: 2 * hidden,
-                    kind: Inputs::Joined,
-                };
+                let adapter =
+                    Linear { weights: loader.one("transformer.adapter.weight")?, outputs: hidden, inputs: 2 * hidden };
                 (embedding, head(embedding), loader.one("transformer.ln_f.weight")?, Some(adapter))
             }
         };
@@ -189,14 +175,14 @@ impl Model {
 
 fn block(a: &Architecture, norms: [Address; 4], [qkv, qk_bias, out, gate_up, down]: [Address; 5]) -> Layer {
     let (hidden, ffn, attention) = (a.hidden as usize, a.ffn as usize, (a.heads * a.head_dim) as usize);
-    let linear = |weights, outputs, inputs, kind| Linear { weights, outputs, inputs, kind };
+    let linear = |weights, outputs, inputs| Linear { weights, outputs, inputs };
     Layer {
         norms,
-        qkv: linear(qkv, 3 * attention, hidden, Inputs::Hidden),
+        qkv: linear(qkv, 3 * attention, hidden),
         qk_bias,
-        out: linear(out, hidden, attention, Inputs::Attention),
-        gate_up: linear(gate_up, 2 * ffn, hidden, Inputs::Hidden),
-        down: linear(down, hidden, ffn, Inputs::Ffn),
+        out: linear(out, hidden, attention),
+        gate_up: linear(gate_up, 2 * ffn, hidden),
+        down: linear(down, hidden, ffn),
     }
 }
 

@@ -1,25 +1,36 @@
-//! One typed caller per kernel, and the choice of who multiplies: our skinny kernel, our tiles, or cuBLASLt.
+//! One typed caller per kernel, and the choice of who multiplies: our stream, our tiles, or cuBLASLt.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::arguments::{DecodeAttention, Fused, Norm, PrefillAttention, Sample};
+use super::arguments::{DecodeAttention, Norm, PrefillAttention, Sample, Stream};
 use super::compile::{compile, sources};
 use super::device::{Device, Kernel, Shape, arguments};
 use super::error::CudaError;
 use super::lt::{Lt, Product};
 use super::memory::Address;
-use super::model::{Inputs, Layer, Linear};
+use super::model::{Layer, Linear};
+use super::stream::{Plan, STREAM_ROWS, STREAM_ROWS_MAX, TensorMap};
 use crate::architecture::{Architecture, Family};
 
-/// Up to so many rows our own GEMM streams the weights faster than cuBLASLt, see `reports/h200`.
-pub(super) const SKINNY_ROWS_MAX: usize = 8;
+/// Up to so many rows attention runs in blocks of 8 warps.
+const FEW_ROWS: usize = 4;
 
-/// Warps of a skinny GEMM's block, which split K.
-pub(super) const SKINNY_WARPS: usize = 16;
+/// Threads of the streaming GEMM's block: four warps that multiply, one that fetches.
+const STREAM_THREADS: u32 = 160;
 
 /// Dynamic shared memory that a block may take: Hopper's 227 KB less what kernels declare themselves.
 const SHARED_MAX: u32 = 226 << 10;
+
+/// What the streaming GEMM leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaves {
+    Bf16,
+    F32,
+    /// Sums over shares of K, for the norm behind it to add.
+    Shares,
+    Gated,
+}
 
 /// What a GEMM is part of. Batch-invariant mode has one kernel for each, whatever the number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +73,9 @@ impl Ops {
         if !reason.is_empty() {
             return Err(CudaError::Shape { model: architecture.name.clone(), reason });
         }
-        let mut kernels = HashMap::new();
-        for source in sources(architecture.family) {
-            let image = compile(source, architecture, block_tokens, &device.arch())?;
+        let (mut kernels, arch) = (HashMap::new(), device.arch());
+        for source in sources(&arch) {
+            let image = compile(source, architecture, block_tokens, &arch)?;
             kernels.extend(source.kernels.iter().copied().zip(device.load(&image, source.kernels)?));
         }
         let ops = Self {
@@ -78,10 +89,7 @@ impl Ops {
             chained: Cell::new(false),
         };
         for (name, kernel) in &ops.kernels {
-            if ["skinny", "fused", "ring"].iter().any(|kind| name.starts_with(kind))
-                || name.starts_with("tile")
-                || *name == "prefill_attention"
-            {
+            if name.starts_with("stream") || name.starts_with("tile") || *name == "prefill_attention" {
                 device.allow_shared(*kernel, SHARED_MAX)?;
             }
         }
@@ -118,39 +126,30 @@ impl Ops {
         rows: usize,
         phase: Phase,
     ) -> Result<(), CudaError> {
-        let ring = match l.kind {
-            Inputs::Attention => Some(["ring_attention_1", "ring_attention_8"]),
-            Inputs::Ffn => Some(["ring_ffn_1", "ring_ffn_8"]),
-            Inputs::Hidden | Inputs::Joined => None,
-        };
-        if let Some(names) = ring.filter(|_| self.fuses(rows, phase)) {
-            return self.ring(names, (l.weights, x, y), (l.outputs, l.outputs / 8, l.inputs), rows);
-        }
-        if self.is_skinny(rows, phase) {
-            let name = match l.kind {
-                Inputs::Hidden => ["skinny_hidden_8", "skinny_hidden_16"],
-                Inputs::Attention => ["skinny_attention_8", "skinny_attention_16"],
-                Inputs::Ffn => ["skinny_ffn_8", "skinny_ffn_16"],
-                Inputs::Joined => ["skinny_joined_8", "skinny_joined_16"],
-            };
-            return self.skinny(name, (l.weights, x, y), (l.outputs, l.outputs / 8, l.inputs), rows);
+        if self.streams(rows, phase) {
+            return self.stream(l, Leaves::Bf16, (x, y), rows).map(|_| ());
         }
         self.large(l, (x, y), rows, false)
     }
 
+    /// A branch's last layer, for [`Ops::norm`] to add: the number of shares of K that `z` holds in f32, 0 for bf16.
+    pub(super) fn branch(
+        &self,
+        l: &Linear,
+        (x, z): (Address, Address),
+        rows: usize,
+        phase: Phase,
+    ) -> Result<i32, CudaError> {
+        match self.streams(rows, phase) {
+            true => self.stream(l, Leaves::Shares, (x, z), rows),
+            false => self.large(l, (x, z), rows, false).map(|()| 0),
+        }
+    }
+
     /// Logits in f32. Few rows even in prefill, and always the decode kernel in batch-invariant mode.
     pub(super) fn logits(&self, head: &Linear, (x, y): (Address, Address), rows: usize) -> Result<(), CudaError> {
-        if self.fuses(rows, Phase::Decode) {
-            return self.ring(
-                ["ring_logits_1", "ring_logits_8"],
-                (head.weights, x, y),
-                (head.outputs, head.outputs / 8, head.inputs),
-                rows,
-            );
-        }
-        if self.is_skinny(rows, Phase::Decode) {
-            let names = ["skinny_logits_8", "skinny_logits_16"];
-            return self.skinny(names, (head.weights, x, y), (head.outputs, head.outputs / 8, head.inputs), rows);
+        if self.streams(rows, Phase::Decode) {
+            return self.stream(head, Leaves::F32, (x, y), rows).map(|_| ());
         }
         self.large(head, (x, y), rows, true)
     }
@@ -164,76 +163,52 @@ impl Ops {
         phase: Phase,
     ) -> Result<(), CudaError> {
         let l = &layer.gate_up;
-        let ffn = l.outputs / 2;
-        if self.is_skinny(rows, phase) {
-            let names = ["skinny_gated_8", "skinny_gated_16"];
-            return self.skinny(names, (l.weights, x, y), (ffn, ffn / 4, l.inputs), rows);
+        if self.streams(rows, phase) {
+            return self.stream(l, Leaves::Gated, (x, y), rows).map(|_| ());
         }
         self.large(l, (x, wide), rows, false)?;
-        let vectors = (rows * ffn / 8) as u64;
+        let vectors = (rows * l.outputs / 16) as u64;
         let blocks = vectors.div_ceil(256).min(u64::from(self.device.multiprocessors()) * 8) as u32;
         self.launch("silu", ((blocks, 1), 256, 0), arguments![wide, y, vectors])
     }
 
-    fn ring(
-        &self,
-        names: [&'static str; 2],
-        (weights, x, y): (Address, Address, Address),
-        (outputs, tiles, inputs): (usize, usize, usize),
-        rows: usize,
-    ) -> Result<(), CudaError> {
-        let blocks = (self.device.multiprocessors() as usize).min(tiles);
-        let (outputs, count) = (outputs as i32, rows as i32);
-        let shape = ((blocks as u32, 1), 32 * SKINNY_WARPS as u32, ring_shared_bytes(inputs, rows) as u32);
-        self.launch(names[usize::from(rows > 1)], shape, arguments![weights, x, y, outputs, count])
+    fn streams(&self, rows: usize, phase: Phase) -> bool {
+        let fits = if self.invariant { phase == Phase::Decode } else { rows <= STREAM_ROWS_MAX };
+        fits && self.kernels.contains_key("stream_16")
     }
 
-    /// Whether GEMMs of so many decode rows go through the ring and take the norms in front of them along.
-    pub(super) fn fuses(&self, rows: usize, phase: Phase) -> bool {
-        let compiled = self.kernels.contains_key("fused_hidden_8");
-        compiled && !self.invariant && phase == Phase::Decode && rows <= SKINNY_ROWS_MAX
-    }
-
-    /// Queries, keys and values of a sum's norm.
-    pub(super) fn fused_qkv(&self, layer: &Layer, fused: Fused) -> Result<(), CudaError> {
-        let l = &layer.qkv;
-        let fused = Fused { weights: l.weights, outputs: l.outputs as i32, ..fused };
-        self.fused(["fused_hidden_1", "fused_hidden_8"], (l.outputs / 8, l.inputs), fused)
-    }
-
-    /// The gated MLP's activations of a sum's norm.
-    pub(super) fn fused_gated(&self, layer: &Layer, fused: Fused) -> Result<(), CudaError> {
-        let l = &layer.gate_up;
-        let fused = Fused { weights: l.weights, outputs: (l.outputs / 2) as i32, ..fused };
-        self.fused(["fused_gated_1", "fused_gated_8"], (l.outputs / 8, l.inputs), fused)
-    }
-
-    fn fused(&self, names: [&'static str; 2], (tiles, inputs): (usize, usize), fused: Fused) -> Result<(), CudaError> {
-        let blocks = (self.device.multiprocessors() as usize).min(tiles);
-        // The norms' weights lie behind the rows that the kernel has room for.
-        let rows = if fused.count == 1 { 1 } else { 8 };
-        let shared = (ring_shared_bytes(inputs, rows) + 2 * inputs * 2) as u32;
-        let name = names[usize::from(rows > 1)];
-        self.launch(name, ((blocks as u32, 1), 32 * SKINNY_WARPS as u32, shared), arguments![fused])
-    }
-
-    fn is_skinny(&self, rows: usize, phase: Phase) -> bool {
-        if self.invariant { phase == Phase::Decode } else { rows <= SKINNY_ROWS_MAX }
-    }
-
-    fn skinny(
-        &self,
-        names: [&'static str; 2],
-        (weights, x, y): (Address, Address, Address),
-        (outputs, tiles, inputs): (usize, usize, usize),
-        rows: usize,
-    ) -> Result<(), CudaError> {
-        let (name, at_once) = if rows <= 8 { (names[0], 8) } else { (names[1], 16) };
-        let blocks = (self.device.multiprocessors() as usize).min(tiles);
-        let shared = skinny_shared_bytes(inputs, at_once, tiles.div_ceil(blocks));
-        let grid = (blocks as u32, rows.div_ceil(at_once) as u32);
-        let (outputs, rows) = (outputs as i32, rows as i32);
-        self.launch(name, (grid, 32 * SKINNY_WARPS as u32, shared as u32), arguments![weights, x, y, outputs, rows])
+    /// The number of shares of K that it leaves.
+    fn stream(&self, l: &Linear, leaves: Leaves, (x, y): (Address, Address), rows: usize) -> Result<i32, CudaError> {
+        let gated = leaves == Leaves::Gated;
+        let outputs = if gated { l.outputs / 2 } else { l.outputs };
+        let multiprocessors = self.device.multiprocessors() as usize;
+        let plan = Plan::new((outputs, l.inputs), (gated, leaves == Leaves::Shares), multiprocessors);
+        let names = match (leaves, plan.is_wide()) {
+            (Leaves::Gated, _) => ["stream_gated_16", "stream_gated_32", "stream_gated_64"],
+            (Leaves::Bf16, false) => ["stream_16", "stream_32", "stream_64"],
+            (Leaves::Bf16, true) => ["stream_wide_16", "stream_wide_32", "stream_wide_64"],
+            (_, false) => ["stream_f32_16", "stream_f32_32", "stream_f32_64"],
+            (_, true) => ["stream_f32_wide_16", "stream_f32_wide_32", "stream_f32_wide_64"],
+        };
+        let size = STREAM_ROWS.iter().position(|&at_once| rows <= at_once).unwrap_or(STREAM_ROWS.len() - 1);
+        let at_once = STREAM_ROWS[size];
+        let weights = TensorMap::new(l.weights, (l.outputs, l.inputs), plan.width)?;
+        let activations = TensorMap::new(x, (rows, l.inputs), at_once)?;
+        let (stages, shared) = plan.ring(at_once);
+        let shares = plan.shares as i32;
+        let stream = Stream {
+            y,
+            outputs: outputs as i32,
+            inputs: l.inputs as i32,
+            rows: rows as i32,
+            width: plan.width as i32,
+            shares,
+            stages: stages as i32,
+        };
+        let blocks = multiprocessors.min(plan.pieces(outputs, rows, at_once));
+        let shape = ((blocks as u32, 1), STREAM_THREADS, shared as u32);
+        self.launch(names[size], shape, arguments![weights, activations, stream])?;
+        Ok(shares)
     }
 
     fn large(&self, l: &Linear, (x, y): (Address, Address), rows: usize, f32_out: bool) -> Result<(), CudaError> {
@@ -259,7 +234,7 @@ impl Ops {
     ) -> Result<(), CudaError> {
         // Blocks take one piece after the other until none is left. Those of 1024 tokens a row get a block each, which is faster;
         // but a graph has the longest context's blocks in every launch, and a wave of blocks without work takes a microsecond.
-        let wide = rows <= 4 && !self.invariant;
+        let wide = rows <= FEW_ROWS && !self.invariant;
         let resident = self.device.multiprocessors() * if wide { 2 } else { 4 };
         let usual = (rows * splits_max.min(8)) as u32 * self.heads;
         let blocks = ((rows * splits_max) as u32 * self.heads).min(usual.max(2 * resident));
@@ -345,37 +320,89 @@ impl Ops {
     }
 }
 
-/// Shared memory of `Ring<inputs, _, _>` for so many rows, by the rules of `ring.cuh`.
-fn ring_shared_bytes(inputs: usize, rows: usize) -> usize {
-    let stages = if rows == 1 { 5 } else { 4 };
-    let stride = inputs.next_multiple_of(64) + 32;
-    SKINNY_WARPS * stages * 1024 + 4 * SKINNY_WARPS * 64 * 4 + rows * stride * 2
-}
-
-/// Shared memory of `Skinny<rows, inputs, _>`, by the rules of `gemm_skinny.cu`.
-fn skinny_shared_bytes(inputs: usize, rows: usize, tiles: usize) -> usize {
-    let (chunks, fewest) = (inputs.div_ceil(32), inputs.div_ceil(5632));
-    let even = |passes: &usize| fewest > 1 && chunks % (passes * SKINNY_WARPS) == 0;
-    let passes = (fewest..2 * fewest).find(even).unwrap_or(fewest);
-    let pass_chunks = chunks.div_ceil(passes);
-    let warp_chunks = pass_chunks.div_ceil(SKINNY_WARPS);
-    let width = pass_chunks.div_ceil(warp_chunks) * warp_chunks * 32;
-    let stride = width + (96 - width % 64) % 64;
-    let group = if rows == 8 { 16 } else { 4 };
-    let carried = if passes > 1 { tiles * rows * 8 * 4 } else { 0 };
-    rows * stride * 2 + group * SKINNY_WARPS * rows * 8 * 4 + carried
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::memory::Buffer;
+
+    /// Numbers in [-1, 1), and what bf16 keeps of them.
+    fn numbers(count: usize, seed: u32) -> Vec<half::bf16> {
+        let draw =
+            |i: u32| (i.wrapping_add(seed).wrapping_mul(0x9e37_79b9).rotate_left(13).wrapping_mul(0x85eb_ca6b)) >> 8;
+        (0..count as u32).map(|i| half::bf16::from_f32(draw(i) as f32 / (1 << 23) as f32 - 1.0)).collect()
+    }
+
+    /// Sums of products in f64, `[rows][outputs]`.
+    fn sums(weights: &[half::bf16], x: &[half::bf16], (outputs, inputs): (usize, usize)) -> Vec<f64> {
+        let wide = |x: &[half::bf16]| -> Vec<f64> { x.iter().map(|x| x.to_f64()).collect() };
+        let (weights, x) = (wide(weights), wide(x));
+        let mut sums = Vec::with_capacity(x.len() / inputs * outputs);
+        for x in x.chunks(inputs) {
+            sums.extend(weights.chunks(inputs).map(|w| w.iter().zip(x).map(|(w, x)| w * x).sum::<f64>()));
+        }
+        assert_eq!(sums.len() % outputs, 0);
+        sums
+    }
+
+    /// The shares of K that a product leaves, `[shares][rows][outputs]`, or its bf16 numbers.
+    fn left(ops: &Ops, l: &Linear, x: &Buffer, rows: usize, leaves: Leaves) -> Vec<f32> {
+        let outputs = if leaves == Leaves::Gated { l.outputs / 2 } else { l.outputs };
+        let y = Buffer::zeroed(&ops.device, 4 * rows * outputs * 4, "a product").unwrap();
+        ops.chained.set(false);
+        let shares = ops.stream(l, leaves, (x.address(), y.address()), rows).unwrap() as usize;
+        ops.device.synchronize().unwrap();
+        match leaves {
+            Leaves::F32 | Leaves::Shares => y.read::<f32>(shares * rows * outputs).unwrap(),
+            _ => {
+                y.read::<u16>(rows * outputs).unwrap().into_iter().map(|x| half::bf16::from_bits(x).to_f32()).collect()
+            }
+        }
+    }
 
     #[test]
-    fn activations_of_every_layer_fit_in_shared_memory() {
-        for (inputs, outputs) in [(2048, 6144), (5632, 2048), (5280, 65_536), (10_560, 5280), (17_920, 5280)] {
-            for rows in [8, 16] {
-                let bytes = skinny_shared_bytes(inputs, rows, (outputs as usize / 8).div_ceil(132));
-                assert!(bytes <= SHARED_MAX as usize, "{inputs} inputs, {rows} rows: {bytes} bytes");
+    #[ignore = "needs a Hopper GPU"]
+    fn a_streamed_product_is_right_and_the_same_for_any_number_of_rows() {
+        let architecture = Architecture::builtin("tiny-ouro").unwrap();
+        let device = Device::open(0).unwrap();
+        let ops = Ops::new(&device, &architecture, 4, true).unwrap();
+        // Edges everywhere: outputs, inputs and rows that fill neither tiles, nor stages, nor groups.
+        for (outputs, inputs) in [(176, 64), (1000, 200), (520, 1416), (9000, 72)] {
+            let (w, x) = (numbers(outputs * inputs, 1), numbers(150 * inputs, 2));
+            let upload = |numbers: &[half::bf16]| {
+                let buffer = Buffer::new(&device, numbers.len() * 2, "numbers").unwrap();
+                buffer.write(0, bytemuck::cast_slice(numbers)).unwrap();
+                buffer
+            };
+            let (weights, activations) = (upload(&w), upload(&x));
+            let l = Linear { weights: weights.address(), outputs, inputs };
+            let expected = sums(&w, &x, (outputs, inputs));
+            for leaves in [Leaves::Bf16, Leaves::F32, Leaves::Shares, Leaves::Gated] {
+                let wide = if leaves == Leaves::Gated { outputs / 2 } else { outputs };
+                let all = left(&ops, &l, &activations, 150, leaves);
+                for row in 0..150 {
+                    for o in 0..wide {
+                        let at = |o: usize| expected[row * outputs + o];
+                        let want = match leaves {
+                            Leaves::Gated => at(o) / (1.0 + (-at(o)).exp()) * at(wide + o),
+                            _ => at(o),
+                        };
+                        let got: f64 = all.chunks(150 * wide).map(|share| f64::from(share[row * wide + o])).sum();
+                        // The gate is rounded to bf16 before its sigmoid, a product behind everything.
+                        assert!(
+                            (got - want).abs() < 0.02 * want.abs() + 0.02,
+                            "{leaves:?} {outputs}x{inputs}: {got}, not {want}"
+                        );
+                    }
+                }
+                for rows in [1, 2, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40, 57, 63, 64, 65, 128] {
+                    let fewer = left(&ops, &l, &activations, rows, leaves);
+                    for (fewer, all) in fewer.chunks(rows * wide).zip(all.chunks(150 * wide)) {
+                        assert!(
+                            fewer == &all[..rows * wide],
+                            "{leaves:?} {outputs}x{inputs}, {rows} rows differ from 150"
+                        );
+                    }
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The stages as sequences of kernels, the same for decode (rows by slot, one token each) and prefill (packed tokens).
 
-use super::arguments::{DecodeAttention, Fused, Norm, PrefillAttention, Sample};
+use super::arguments::{DecodeAttention, Norm, PrefillAttention, Sample};
 use super::error::CudaError;
 use super::memory::Address;
 use super::model::{Layer, Model};
@@ -117,9 +117,6 @@ impl Run<'_> {
         let (s, m) = (self.store, self.model);
         let (x, y) = (s.x.address(), s.y.address());
         let first = m.core[0].norms[0];
-        if self.ops.fuses(self.rows.count, self.rows.phase) {
-            return self.fused_core(depth);
-        }
         match &m.adapter {
             None => self.norm_states(Norm { next_norm: first, x_out: x, y_out: y, ..Norm::default() })?,
             Some(adapter) => {
@@ -139,33 +136,6 @@ impl Run<'_> {
         let final_norm = if m.architecture.family == Family::Ouro { m.final_norm } else { 0 };
         let signals = if self.decode() { s.results.at(s.signals_at()) } else { 0 };
         End { final_norm, state: self.state(), signals, ..End::default() }
-    }
-
-    /// Ouro's loop for few rows: five kernels a layer. Sums alternate between two buffers, since every block reads the
-    /// last one while one block writes the next.
-    fn fused_core(&mut self, depth: u8) -> Result<(), CudaError> {
-        let (s, m) = (self.store, self.model);
-        let (count, phase, z) = (self.rows.count, self.rows.phase, s.z.address());
-        let (mut sum, mut other) = (s.x.address(), s.other_x.address());
-        let (header, rows) = (self.rows.header, self.rows.rows);
-        let start = Fused { header, rows, x: self.state(), x_by_slot: 1, x_out: sum, ..Fused::default() };
-        let mut fused = Fused { count: count as i32, ..start };
-        for (i, layer) in m.core.iter().enumerate() {
-            let [before_attention, after_attention, before_mlp, after_mlp] = layer.norms;
-            self.ops.fused_qkv(layer, Fused { next_norm: before_attention, y: s.qkv.address(), ..fused })?;
-            self.attention(layer, i, Region::Core { depth })?;
-            self.ops.linear(&layer.out, (s.attended.address(), z), count, phase)?;
-            fused = Fused { x: sum, x_by_slot: 0, branch: z, branch_norm: after_attention, x_out: other, ..fused };
-            self.ops.fused_gated(layer, Fused { next_norm: before_mlp, y: s.gated.address(), ..fused })?;
-            self.ops.linear(&layer.down, (s.gated.address(), z), count, phase)?;
-            std::mem::swap(&mut sum, &mut other);
-            fused = Fused { x: sum, branch_norm: after_mlp, x_out: other, ..fused };
-            if i + 1 < m.core.len() {
-                std::mem::swap(&mut sum, &mut other);
-            }
-        }
-        let after_mlp = m.core[m.core.len() - 1].norms[3];
-        self.end_norm(Norm { x: sum, branch: z, branch_norm: after_mlp, ..Norm::default() }, self.core_end())
     }
 
     /// The norm behind a part's last layer, or between two layers.
@@ -222,17 +192,16 @@ impl Run<'_> {
             let [_, after_attention, before_mlp, after_mlp] = layer.norms;
             self.ops.linear(&layer.qkv, (y, s.qkv.address()), count, phase)?;
             self.attention(layer, i, region)?;
-            self.ops.linear(&layer.out, (s.attended.address(), z), count, phase)?;
-            let sum = Norm { x, branch: z, ..Norm::default() };
-            let between = Norm { branch_norm: after_attention, next_norm: before_mlp, x_out: x, y_out: y, ..sum };
-            self.norm(between)?;
+            let shares = self.ops.branch(&layer.out, (s.attended.address(), z), count, phase)?;
+            let sum = Norm { x, branch: z, shares, branch_norm: after_attention, ..Norm::default() };
+            self.norm(Norm { next_norm: before_mlp, x_out: x, y_out: y, ..sum })?;
             self.ops.gated(layer, (y, s.wide.address(), s.gated.address()), count, phase)?;
-            self.ops.linear(&layer.down, (s.gated.address(), z), count, phase)?;
+            let shares = self.ops.branch(&layer.down, (s.gated.address(), z), count, phase)?;
             let end = match layers.get(i + 1) {
                 Some(next) => End { next_norm: next.norms[0], x_out: x, y_out: y, ..End::default() },
                 None => end,
             };
-            self.end_norm(Norm { branch_norm: after_mlp, ..sum }, end)?;
+            self.end_norm(Norm { shares, branch_norm: after_mlp, ..sum }, end)?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use super::device::Device;
 use super::error::CudaError;
 use super::memory::{Address, Buffer};
 use super::mirror::Mirror;
+use super::stream::{SHARES_MAX, STREAM_ROWS_MAX};
 use super::upload::{Places, QUERIES, SPLIT};
 use crate::architecture::Architecture;
 use crate::cpu::rope_factors;
@@ -46,9 +47,8 @@ pub(super) struct Store {
     pub(super) parts: Buffer,
     pub(super) part_sums: Buffer,
     pub(super) x: Buffer,
-    /// The other of two sums that fused kernels alternate between.
-    pub(super) other_x: Buffer,
     pub(super) y: Buffer,
+    /// A branch's output: bf16, or f32 in shares of K.
     pub(super) z: Buffer,
     pub(super) qkv: Buffer,
     pub(super) attended: Buffer,
@@ -114,9 +114,11 @@ impl Store {
             parts: bytes(items_max * attention * 4, "attention parts")?,
             part_sums: bytes(items_max * a.heads as usize * 8, "attention sums")?,
             x: bytes(tokens_max * hidden * 2, "activations")?,
-            other_x: bytes(16 * hidden * 2, "activations")?,
             y: bytes(tokens_max * hidden * 2, "activations")?,
-            z: bytes(tokens_max * hidden * 2, "activations")?,
+            z: bytes(
+                (tokens_max * hidden * 2).max(SHARES_MAX * rows_max.max(STREAM_ROWS_MAX) * hidden * 4),
+                "branches",
+            )?,
             qkv: bytes(tokens_max * 3 * attention * 2, "queries, keys and values")?,
             attended: bytes(tokens_max * attention * 2, "attention outputs")?,
             wide: bytes(tokens_max * 2 * ffn * 2, "MLP activations")?,

@@ -103,7 +103,8 @@ template <int WARPS> __device__ __forceinline__ float block_sum(float x, float* 
     return sum;
 }
 
-__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + __expf(-x)); }
+// The quick division is right to a bit of f32, and what comes of it is rounded to bf16.
+__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.f, 1.f + __expf(-x)); }
 // Both factors rounded, as the released models do.
 __device__ __forceinline__ float gated(float gate, float up) {
     gate = rounded(gate);

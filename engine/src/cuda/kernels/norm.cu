@@ -4,13 +4,13 @@
 // One block a row, the row in registers. RMSNorm: mean of squares in f32, times the reciprocal root, rounded, times the
 // weight, rounded.
 
-constexpr int NORM_THREADS = HIDDEN > 4096 ? 704 : 256, NORM_VECTORS = (HIDDEN / 8 + NORM_THREADS - 1) / NORM_THREADS;
+constexpr int NORM_THREADS = HIDDEN > 4096 ? 704 : 256, NORM_VECTORS = (HIDDEN / 8 + NORM_THREADS - 1) / NORM_THREADS, SHARES_MAX = 4;
 
 struct NormArgs {
     const Header* header;
     const Row* rows;
     const bf16* x;          // the residual stream
-    const bf16* branch;     // a branch's output to add, or null
+    const void* branch;     // a branch's output to add, or null: bf16, or f32 in so many `shares` to be added first
     const bf16* branch_norm; // Ouro: norms the branch; Huginn: norms the sum
     const bf16* final_norm; // Ouro, end of a loop: norms the sum
     const bf16* next_norm;  // norms what the next GEMM reads
@@ -22,6 +22,7 @@ struct NormArgs {
     float2* signals;        // by row; Huginn: x is the normalised distance to the last state
     int x_by_slot;          // x is a state: read it at the row's slot
     int state_by_slot;
+    int shares;             // 0: the branch is bf16
 };
 
 struct Vectors {
@@ -31,6 +32,27 @@ struct Vectors {
     __device__ __forceinline__ void load(const bf16* p) {
         #pragma unroll
         for (int j = 0; j < NORM_VECTORS; j++) unpack8(has(j) ? load_activations(p + at(j)) : make_uint4(0, 0, 0, 0), v[j]);
+    }
+    // What a GEMM left in shares of K, [share][row][HIDDEN]: added in order and rounded, as it would have been by itself.
+    __device__ __forceinline__ void load_shares(const float* p, int shares) {
+        #pragma unroll
+        for (int j = 0; j < NORM_VECTORS; j++) {
+            float4 part[SHARES_MAX][2];
+            #pragma unroll
+            for (int s = 0; s < SHARES_MAX; s++)
+                #pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    part[s][half] = make_float4(0, 0, 0, 0);
+                    if (s < shares && has(j)) part[s][half] = __ldcg((const float4*)(p + (size_t)s * gridDim.x * HIDDEN + at(j) + half * 4));
+                }
+            #pragma unroll
+            for (int i = 0; i < 8; i++) {
+                float sum = (&part[0][0].x)[i];
+                #pragma unroll
+                for (int s = 1; s < SHARES_MAX; s++) sum += (&part[s][0].x)[i];
+                v[j][i] = rounded(sum);
+            }
+        }
     }
     __device__ __forceinline__ void store(bf16* p) const {
         #pragma unroll
@@ -98,7 +120,8 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS) norm_step(const __gri
     x.load(a.x + (size_t)(a.x_by_slot ? slot : index) * HIDDEN);
     if (a.branch) {
         Vectors z;
-        z.load(a.branch + (size_t)index * HIDDEN);
+        if (a.shares) z.load_shares((const float*)a.branch + (size_t)index * HIDDEN, a.shares);
+        else z.load((const bf16*)a.branch + (size_t)index * HIDDEN);
         if (OURO) {
             z.norm(branch_norm, scratch);
             x.add(z);
