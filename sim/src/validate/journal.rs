@@ -49,7 +49,7 @@ impl Entry {
 
 /// The lines of a folder's journal, by key.
 #[derive(Debug, Default)]
-pub struct Known(BTreeMap<String, Entry>);
+pub(super) struct Known(BTreeMap<String, Entry>);
 
 /// The file, open for appending.
 pub(super) struct Journal(JsonLines);
@@ -69,7 +69,7 @@ impl Known {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn read(dir: &Path) -> Result<Self, JournalError> {
+    pub(super) fn read(dir: &Path) -> Result<Self, JournalError> {
         match json_lines::read::<Entry>(&dir.join(NAME)) {
             Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             lines => Ok(Self(lines?.into_iter().map(|entry| (entry.key.clone(), entry)).collect())),

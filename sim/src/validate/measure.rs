@@ -6,7 +6,8 @@ use std::path::Path;
 use engine::executor::Clock;
 use engine::wall_clock::WallClock;
 
-use super::journal::{Entry, Journal, Known, key};
+use super::jobs::{Job, jobs};
+use super::journal::{Entry, Journal, Known};
 use super::predict::Predicted;
 use super::runs::Run;
 use crate::facts::REVISION;
@@ -30,42 +31,6 @@ pub enum MeasureError {
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-}
-
-/// One live run to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Job {
-    pub(super) run: usize,
-    pub(super) part: usize,
-    pub(super) scheduler: usize,
-    pub(super) repeat: u32,
-}
-
-impl Job {
-    /// What it depends on, in short: two jobs with one key are one measurement.
-    pub(super) fn key(self, runs: &[Run], device: Device, contents: &Contents) -> String {
-        let plan = &runs[self.run].parts[self.part].plan;
-        key(device, plan, &plan.schedulers[self.scheduler], self.repeat, contents)
-    }
-}
-
-/// Every scheduler of every run, as often as it is repeated: the lowest tier first, in it all first repeats before the second, so
-/// that the more is known the earlier measuring is stopped, and a drift of the machine meets all alike.
-pub(super) fn jobs(runs: &[Run]) -> Vec<Job> {
-    let mut jobs: Vec<Job> = (0..runs.len()).flat_map(|run| of_run(runs, run)).collect();
-    // The sort is stable: runs and schedulers stay in the protocol's order.
-    jobs.sort_by_key(|job| (runs[job.run].entry.tier.0, job.repeat));
-    jobs
-}
-
-/// Every scheduler of a run, as often as it is repeated.
-pub(super) fn of_run(runs: &[Run], run: usize) -> impl Iterator<Item = Job> {
-    let Run { entry, parts, .. } = &runs[run];
-    (0..entry.repeats.0).flat_map(move |repeat| {
-        parts.iter().enumerate().flat_map(move |(part, of)| {
-            (0..of.plan.schedulers.len()).map(move |scheduler| Job { run, part, scheduler, repeat })
-        })
-    })
 }
 
 /// What there is to measure, and what has been.
@@ -125,14 +90,17 @@ impl<'a> Session<'a> {
                 return Ok(Progress { made, known, left: missing.len() - made });
             }
             let started_s = clock.now().as_secs();
+            let journal = match &mut journal {
+                Some(journal) => journal,
+                None => {
+                    // A device that is not there leaves no folder behind.
+                    engine.prepare(&job.plan(self.runs).scenario).map_err(|source| self.blame(job, source))?;
+                    journal.insert(Journal::open(dir)?)
+                }
+            };
             let mut entry = self.measure(engine, job)?;
             entry.wall_s = clock.now().as_secs() - started_s;
             besides_s = besides_s.max(entry.wall_s - entry.seconds());
-            // Made only now: a device that is not there leaves no folder behind.
-            let journal = match &mut journal {
-                Some(journal) => journal,
-                None => journal.insert(Journal::open(dir)?),
-            };
             journal.append(&entry)?;
             eprintln!("{}", self.line(job, &entry, (known + made + 1, jobs.len())));
             self.known.insert(entry);
@@ -148,14 +116,9 @@ impl<'a> Session<'a> {
 
     fn measure(&self, engine: &mut Engine, job: Job) -> Result<Entry, MeasureError> {
         let run = &self.runs[job.run];
-        let plan = &run.parts[job.part].plan;
-        let planned = &plan.schedulers[job.scheduler];
+        let (plan, planned) = (job.plan(self.runs), job.planned(self.runs));
         let mut sink = Logged::new(None);
-        let ran = engine.run(plan, planned, &mut sink).map_err(|source| MeasureError::Live {
-            run: run.entry.name.clone(),
-            scheduler: planned.name.clone(),
-            source: Box::new(source),
-        })?;
+        let ran = engine.run(plan, planned, &mut sink).map_err(|source| self.blame(job, source))?;
         let mut served = Served { metrics: ran.recorder.metrics(), log: sink.into_log() };
         let carried = plan.slo().map(|slo| slo.carried(&served.metrics));
         // What no comparison reads would be most of the file: the queues over time, and online, where time decides what is
@@ -176,6 +139,14 @@ impl<'a> Session<'a> {
             carried,
             served,
         })
+    }
+
+    fn blame(&self, job: Job, source: LiveError) -> MeasureError {
+        MeasureError::Live {
+            run: self.runs[job.run].entry.name.clone(),
+            scheduler: job.planned(self.runs).name.clone(),
+            source: Box::new(source),
+        }
     }
 
     fn key(&self, job: Job) -> String {

@@ -3,6 +3,7 @@
 //! Everything is checked and predicted first. Live runs follow in the protocol's order, each on disk before the next begins; the
 //! report is made from the journal and the predictions, so it is the same however often measuring was stopped.
 
+mod jobs;
 mod journal;
 mod measure;
 mod outline;
@@ -11,7 +12,6 @@ mod protocol;
 mod report;
 mod runs;
 
-pub use journal::Known;
 pub use measure::{MeasureError, Progress, Session};
 pub use outline::outline;
 pub use predict::Predicted;

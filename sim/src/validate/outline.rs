@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reports::{Cell, Grid};
 
-use super::measure::{Job, jobs};
+use super::jobs::{Job, jobs};
 use super::predict::Predicted;
 use super::runs::Run;
 use crate::compare;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use traces::numbers::{RatePerS, Seconds};
 
@@ -32,7 +32,7 @@ enum Base {
 }
 
 /// One run: what it changes in the base scenario, and how often it is measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunEntry {
     /// Unique in the protocol.

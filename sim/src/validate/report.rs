@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use reports::validation::protocol::{self as report, CapacityPair, ProtocolRun, Tested};
 use reports::validation::{Load, Validation};
 
+use super::jobs::{Job, of_run};
 use super::journal::Entry;
-use super::measure::{Job, Session, of_run};
+use super::measure::Session;
 use super::protocol::Protocol;
 use super::runs::{Carries, Run, is_baseline};
 use crate::facts;
