@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use traces::numbers::{RatePerS, Seconds};
 
