@@ -203,6 +203,9 @@ pub enum CalibrateError {
     /// The model's weights.
     #[error(transparent)]
     Weights(engine::models::weights::WeightsError),
+    /// A table or figure beside the profile could not be written.
+    #[error(transparent)]
+    Report(reports::ReportError),
     /// The executor could not run a batch, or could not be made.
     #[error("{during}: {source}")]
     Execution {

@@ -11,9 +11,11 @@
 pub mod bootstrap;
 pub mod boundary;
 pub mod calibration;
+pub mod check;
 pub mod cost;
 pub mod depth;
 pub mod error;
+pub mod figures;
 mod host;
 mod least_squares;
 pub mod measure;

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 mod command;
 
-use command::{FitArgs, MeasureArgs};
+use command::{CheckArgs, FitArgs, MeasureArgs};
 
 /// Measures how long a looped model's steps take on a device, and writes a profile for the simulator.
 #[derive(Parser)]
@@ -22,16 +22,20 @@ struct Cli {
 enum Command {
     /// Fit a profile to a CSV of measurements (its columns are described in calibrate/README.md).
     Fit(FitArgs),
+    /// Time points that no calibration fits, and say whether a profile still holds on this machine: exit code 1 if not.
+    Check(CheckArgs),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse() {
-        Cli { command: Some(Command::Fit(args)), .. } => command::fit(&args),
-        Cli { measure: Some(args), .. } => command::measure(&args),
-        Cli { .. } => Ok(()),
+        Cli { command: Some(Command::Fit(args)), .. } => command::fit(&args).map(|()| true),
+        Cli { command: Some(Command::Check(args)), .. } => command::check(&args),
+        Cli { measure: Some(args), .. } => command::measure(&args).map(|()| true),
+        Cli { .. } => Ok(true),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("{:?}", miette::miette!("{error}"));
             ExitCode::from(2)

@@ -49,8 +49,12 @@ pub struct Measurement {
     pub loops: u32,
     /// New prompt tokens per sequence; 0 unless prefill.
     pub tokens: u32,
-    /// The time.
+    /// The time: a mean, where it sums up several launches.
     pub time_ms: f64,
+    /// The shortest of them.
+    pub min_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
     /// Which repeat of the whole grid it belongs to; 0 where the table does not say.
     pub round: u32,
     /// Launches behind the time that did not wait for a core; 1 where the table does not say.
@@ -130,7 +134,6 @@ pub fn parse(input: impl io::Read, file: &str) -> Result<Table, CalibrateError> 
         let record = record.map_err(broken)?;
         rows.push(columns.measurement(&record, file)?);
     }
-    // The last two keep the spread of a measurement for the reader.
     let known = ["batch", "context", "loops", "step_ms", "stage", "tokens", "round", "calm", "min_ms", "max_ms"];
     let ignored = header.iter().filter(|column| !known.contains(column)).map(str::to_owned).collect();
     Ok(Table { rows, ignored })
@@ -146,6 +149,8 @@ struct Columns {
     tokens: Option<usize>,
     round: Option<usize>,
     calm: Option<usize>,
+    min_ms: Option<usize>,
+    max_ms: Option<usize>,
 }
 
 impl Columns {
@@ -167,6 +172,8 @@ impl Columns {
             tokens: place("tokens"),
             round: place("round"),
             calm: place("calm"),
+            min_ms: place("min_ms"),
+            max_ms: place("max_ms"),
         })
     }
 
@@ -190,6 +197,13 @@ impl Columns {
         let text = cell(Some(self.step_ms));
         let takes_time = |time: &f64| *time > 0.0 || (stage.is_host() && *time == 0.0);
         let time_ms = f64::from_str(text).ok().filter(|time| time.is_finite() && takes_time(time));
+        let time_ms = time_ms
+            .ok_or_else(|| wrong("step_ms", format!("must be a time in ms, greater than zero, got `{text}`")))?;
+        let spread = |column, place: Option<usize>| {
+            let text = cell(place);
+            let value = if place.is_some() { f64::from_str(text).ok() } else { Some(time_ms) };
+            value.ok_or_else(|| wrong(column, format!("must be a time in ms, got `{text}`")))
+        };
         Ok(Measurement {
             line,
             stage,
@@ -197,8 +211,9 @@ impl Columns {
             context: count("context", Some(self.context), u32::from(!prefill && !stage.is_host()))?,
             loops: if stage == Stage::Step { count("loops", Some(self.loops), 1)? } else { 0 },
             tokens: if prefill { count("tokens", self.tokens, 1)? } else { 0 },
-            time_ms: time_ms
-                .ok_or_else(|| wrong("step_ms", format!("must be a time in ms, greater than zero, got `{text}`")))?,
+            time_ms,
+            min_ms: spread("min_ms", self.min_ms)?,
+            max_ms: spread("max_ms", self.max_ms)?,
             round: if self.round.is_some() { count("round", self.round, 0)? } else { 0 },
             calm: if self.calm.is_some() { count("calm", self.calm, 0)? } else { 1 },
         })
@@ -270,6 +285,8 @@ mod tests {
             loops,
             tokens: 0,
             time_ms,
+            min_ms: time_ms,
+            max_ms: time_ms,
             round: 0,
             calm,
         };

@@ -73,6 +73,8 @@ mod tests {
             loops: 0,
             tokens,
             time_ms: cost.time_ms((0..batch).map(|_| (context, tokens))),
+            min_ms: 0.0,
+            max_ms: 0.0,
             round: 0,
             calm: 1,
         };

@@ -1,13 +1,16 @@
 //! A calibration as tables for a terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use engine::profile::{HostCost, StageCost};
 
 use crate::boundary::Boundary;
 use crate::calibration::{Calibration, form_name};
+use crate::check::Errors;
 use crate::cost::{COEFFICIENTS, CostFit};
 use crate::depth::DepthFit;
+use crate::measurements::Stage;
 use crate::per_graph::PerGraph;
 use crate::validation::Judged;
 
@@ -62,6 +65,21 @@ pub fn render(calibration: &Calibration) -> String {
         let _ = writeln!(text, "offload: {} GB/s\n", digits(rate));
     }
     text
+}
+
+/// What a check found, by stage.
+pub fn check_table(errors: &BTreeMap<Stage, Errors>) -> String {
+    let rows = errors.iter().map(|(stage, Errors { points, mean, worst, worst_at })| {
+        let chunk = if worst_at.tokens > 0 { format!(", {} new tokens", worst_at.tokens) } else { String::new() };
+        vec![
+            stage.to_string(),
+            points.to_string(),
+            format!("{:.2}%", mean * 1e2),
+            format!("{:+.2}%", worst * 1e2),
+            format!("batch {}, context {}{chunk}", worst_at.batch, worst_at.context),
+        ]
+    });
+    table(&["stage", "points", "mean error", "worst", "at"], rows)
 }
 
 fn depth_table(points: &[DepthFit]) -> String {

@@ -9,7 +9,7 @@ use clap::Args;
 use engine::architecture::Architecture;
 use engine::profile::{Buckets, Device, Profile};
 
-use super::{buckets, layout, model, write_profile};
+use super::{buckets, layout, model, read_profile, write_profile};
 
 #[derive(Args)]
 pub(crate) struct FitArgs {
@@ -64,7 +64,7 @@ pub(crate) fn fit(args: &FitArgs) -> Result<(), CalibrateError> {
     let file = args.measurements.file_name().map_or("measurements".into(), |name| name.to_string_lossy());
     let source = args.source.clone().unwrap_or_else(|| format!("fitted to {} rows of {file}", table.rows.len()));
     let name = args.name.clone().unwrap_or_else(|| format!("{} on {}", setup.model.name, setup.device.name));
-    write_profile(&calibration, &setup, &name, &source, &args.out)
+    write_profile(&calibration, &setup, &table.rows, (&name, &source), &args.out)
 }
 
 fn setup(args: &FitArgs) -> Result<Setup, CalibrateError> {
@@ -81,7 +81,12 @@ fn setup(args: &FitArgs) -> Result<Setup, CalibrateError> {
     };
     let base = base.unwrap_or_else(|| Profile::roofline(&device, &model));
     let layout = layout(&args.layout)?;
-    let graphs = buckets != Buckets::Exact;
+    // A base that was fitted says whether its device has graphs; sizes that were given are those of graphs.
+    let fitted = base.fit.as_ref();
+    let graphs = match (&args.buckets, fitted) {
+        (None, Some(fit)) => fit.form == "per_graph",
+        _ => buckets != Buckets::Exact,
+    };
     Ok(Setup { model, device, buckets, graphs, layout, base, resamples: args.resamples, seed: args.seed })
 }
 
@@ -114,11 +119,7 @@ fn device(args: &FitArgs, name: &str) -> Result<Device, CalibrateError> {
 }
 
 fn base(path: &Path, model: &Architecture) -> Result<Profile, CalibrateError> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|source| CalibrateError::Read { path: path.into(), source })?;
-    let profile: Profile = serde_yaml::from_str(&text)
-        .map_err(|error| CalibrateError::Yaml { name: name.clone(), reason: error.to_string() })?;
-    profile.check().map_err(|source| CalibrateError::Profile { name, source })?;
+    let profile = read_profile(path)?;
     if profile.model != model.name {
         let reason = format!("is a profile of {}, and --model is {}", profile.model, model.name);
         return Err(CalibrateError::Argument { option: "--base", reason });

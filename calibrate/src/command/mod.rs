@@ -1,5 +1,7 @@
 //! The commands, and what they share: options that name things, and the way from a calibration to a file.
 
+mod check;
+mod device;
 mod fit;
 mod machine;
 mod measure;
@@ -8,13 +10,27 @@ use std::path::Path;
 
 use calibrate::calibration::{Calibration, Setup};
 use calibrate::error::CalibrateError;
+use calibrate::figures;
+use calibrate::measurements::Measurement;
 use calibrate::tables;
 use engine::architecture::Architecture;
 use engine::layout::Layout;
-use engine::profile::Buckets;
+use engine::profile::{Buckets, Profile};
+use reports::Timing;
 
+pub(crate) use check::{CheckArgs, check};
 pub(crate) use fit::{FitArgs, fit};
 pub(crate) use measure::{MeasureArgs, measure};
+
+/// Reads a profile and checks that it can be used.
+fn read_profile(path: &Path) -> Result<Profile, CalibrateError> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|source| CalibrateError::Read { path: path.into(), source })?;
+    let profile: Profile = serde_yaml::from_str(&text)
+        .map_err(|error| CalibrateError::Yaml { name: name.clone(), reason: error.to_string() })?;
+    profile.check().map_err(|source| CalibrateError::Profile { name, source })?;
+    Ok(profile)
+}
 
 /// Below this, times are not linear in loops as they should be; the paper reports at least this everywhere.
 const R_SQUARED_MIN: f64 = 0.999;
@@ -52,8 +68,8 @@ fn buckets(text: &str) -> Result<Buckets, CalibrateError> {
 fn write_profile(
     calibration: &Calibration,
     setup: &Setup,
-    name: &str,
-    source: &str,
+    measured: &[Measurement],
+    (name, source): (&str, &str),
     out: &Path,
 ) -> Result<(), CalibrateError> {
     let bent: Vec<_> = calibration.points.iter().filter(|point| point.r_squared < R_SQUARED_MIN).collect();
@@ -71,8 +87,39 @@ fn write_profile(
     let text = serde_yaml::to_string(&profile)
         .map_err(|error| CalibrateError::Yaml { name: profile.name.clone(), reason: error.to_string() })?;
     write_whole(out, &text)?;
+    write_tables(calibration, setup, measured, &profile, out)?;
     print!("{}", tables::render(calibration));
     eprintln!("wrote {}", out.display());
+    Ok(())
+}
+
+/// The raw times and the figures, beside the profile.
+fn write_tables(
+    calibration: &Calibration,
+    setup: &Setup,
+    measured: &[Measurement],
+    profile: &Profile,
+    out: &Path,
+) -> Result<(), CalibrateError> {
+    let timing = |row: &Measurement| Timing {
+        stage: row.stage.name(),
+        batch: row.batch,
+        context: row.context,
+        loops: row.loops,
+        tokens: row.tokens,
+        round: row.round,
+        calm: row.calm,
+        time_ms: row.time_ms,
+        min_ms: row.min_ms,
+        max_ms: row.max_ms,
+    };
+    reports::write_timings(&out.with_extension("parquet"), measured.iter().map(timing))
+        .map_err(CalibrateError::Report)?;
+    let stem = out.file_stem().unwrap_or_default().to_string_lossy();
+    let folder = out.parent().unwrap_or(Path::new(""));
+    for (name, figure) in figures::figures(calibration, setup, profile) {
+        figure.write(folder, &format!("{stem}_{name}"), false).map_err(CalibrateError::Report)?;
+    }
     Ok(())
 }
 

@@ -72,6 +72,8 @@ mod tests {
             loops: 4,
             tokens: 0,
             time_ms: f64::from(batch) * factor(round, batch),
+            min_ms: 0.0,
+            max_ms: 0.0,
             round,
             calm: 1,
         };

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::plan::Visit;
-use super::watch::Times;
 use crate::error::CalibrateError;
 use crate::measurements::{Measurement, Stage, parse};
 
@@ -72,8 +71,8 @@ impl Ledger {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn add(&mut self, rows: &[(Measurement, Times)]) -> Result<(), CalibrateError> {
-        let lines: String = rows.iter().map(|(row, times)| line(row, times)).collect();
+    pub fn add(&mut self, rows: &[Measurement]) -> Result<(), CalibrateError> {
+        let lines: String = rows.iter().map(line).collect();
         self.write(&lines)?;
         // As the file says it, so that `fit` makes the same profile of it. The setup's line and the header come before.
         let read = parse(format!("{HEADER}\n{lines}").as_bytes(), &self.path.display().to_string())?.rows;
@@ -106,9 +105,8 @@ impl Ledger {
     }
 }
 
-fn line(row: &Measurement, times: &Times) -> String {
-    let Measurement { stage, batch, context, loops, tokens, round, .. } = *row;
+fn line(row: &Measurement) -> String {
+    let Measurement { stage, batch, context, loops, tokens, round, calm, time_ms, min_ms, max_ms, .. } = *row;
     let [loops, tokens] = [loops, tokens].map(|count| if count == 0 { String::new() } else { count.to_string() });
-    let Times { time_ms, min_ms, max_ms, calm } = *times;
     format!("{stage},{batch},{context},{loops},{tokens},{time_ms:.6},{round},{calm},{min_ms:.6},{max_ms:.6}\n")
 }

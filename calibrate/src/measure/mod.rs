@@ -101,20 +101,13 @@ struct Bench<'a, E> {
 }
 
 impl<E: LiveExecutor> Bench<'_, E> {
-    fn visit(
-        &mut self,
-        visit: Visit,
-        round: u32,
-        watch: &mut Watch<'_>,
-    ) -> Result<Vec<(Measurement, Times)>, CalibrateError> {
+    fn visit(&mut self, visit: Visit, round: u32, watch: &mut Watch<'_>) -> Result<Vec<Measurement>, CalibrateError> {
         let failed = |error| CalibrateError::execution(format!("{visit:?}"), error);
         let mut rows = Vec::new();
         let mut row = |stage, batch, context, loops, tokens, times: Times| {
-            let time_ms = times.time_ms;
-            rows.push((
-                Measurement { line: 0, stage, batch, context, loops, tokens, time_ms, round, calm: times.calm },
-                times,
-            ));
+            let Times { time_ms, min_ms, max_ms, calm } = times;
+            let line = 0;
+            rows.push(Measurement { line, stage, batch, context, loops, tokens, time_ms, min_ms, max_ms, round, calm });
         };
         let deepest = self.rigs.len() - 1;
         match visit {

@@ -17,7 +17,8 @@ pub struct Plan {
     pub contexts: Vec<u32>,
     /// Loop counts of the fused step, rising; the last is the model's `r_max`, at which the stages are timed.
     pub loops: Vec<u8>,
-    /// Points with more KV entries than this in all are left out: they take the time of many others.
+    /// Points with more KV entries than this in all (batch sizes rounded up to powers of two) are left out: they take the time
+    /// of many others, and memory.
     pub max_entries: u32,
     /// Sequences of a timed prefill batch.
     pub prefill_batches: Vec<u32>,
@@ -139,6 +140,25 @@ impl Plan {
         }
     }
 
+    /// Points that this grid does not have, once: between its batch sizes, contexts and chunks, and its smallest batch and the
+    /// empty cache again.
+    #[must_use]
+    pub fn held_out(self) -> Self {
+        let between = |list: &[u32]| -> Vec<u32> {
+            let middles = list.windows(2).map(|pair| u32::midpoint(pair[0], pair[1]));
+            middles.filter(|middle| !list.contains(middle)).collect()
+        };
+        let with_first = |list: &[u32]| [&list[..1], &between(list)].concat();
+        Self {
+            batches: with_first(&self.batches),
+            contexts: between(&self.contexts),
+            prefill_tokens: between(&self.prefill_tokens),
+            prefill_contexts: with_first(&self.prefill_contexts),
+            rounds: 1,
+            ..self
+        }
+    }
+
     /// Checks what the measurement relies on.
     ///
     /// # Errors
@@ -168,7 +188,7 @@ impl Plan {
         )?;
         ensure(self.tokens > 0, "--tokens", "must be at least 1, got 0".into())?;
         ensure(self.rounds > 0, "--rounds", "must be at least 1, got 0".into())?;
-        let smallest = u64::from(batches[1]) * u64::from(contexts[1]);
+        let smallest = u64::from(batches[1].next_power_of_two()) * u64::from(contexts[1]);
         ensure(
             u64::from(self.max_entries) >= smallest,
             "--max-entries",
@@ -222,7 +242,7 @@ impl Plan {
     }
 
     fn fits(&self, batch: u32, context: u32) -> bool {
-        u64::from(batch) * u64::from(context) <= u64::from(self.max_entries)
+        u64::from(batch.next_power_of_two()) * u64::from(context) <= u64::from(self.max_entries)
     }
 
     /// Chunks from a few tokens to the whole cache, of one sequence and of many, with and without tokens before them.

@@ -3,6 +3,7 @@
 mod columns;
 mod requests;
 mod steps;
+mod timings;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use polars::prelude::{BatchedWriter, DataFrame, ParquetWriter, PolarsResult};
 
 pub use requests::RequestsWriter;
 pub use steps::StepsWriter;
+pub use timings::{Timing, write_timings};
 
 use crate::error::{ReportError, Result};
 use crate::file::PendingFile;

@@ -1,0 +1,69 @@
+//! Whether a profile holds: measured times of points that its fit never saw, against what it says.
+
+use std::collections::BTreeMap;
+
+use engine::profile::Profile;
+
+use crate::measurements::{Measurement, Stage};
+
+/// Mean absolute error of core steps up to which a profile holds, unless its own left-out error is larger.
+pub const MEAN_MAX: f64 = 0.02;
+
+/// The same for the worst point.
+pub const WORST_MAX: f64 = 0.06;
+
+/// One stage's errors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Errors {
+    /// Points.
+    pub points: usize,
+    /// Mean of `|profile / measured - 1|`.
+    pub mean: f64,
+    /// The largest of these, with its sign.
+    pub worst: f64,
+    /// Where it was measured.
+    pub worst_at: Measurement,
+}
+
+/// What a profile says for a measurement, in ms; `None` for what the host does.
+pub fn predicted_ms(profile: &Profile, row: &Measurement) -> Option<f64> {
+    let padded = profile.buckets.pad(row.batch);
+    let entries = u64::from(row.batch) * u64::from(row.context);
+    let staged_ms = profile.stage_overhead_us / 1e3;
+    match row.stage {
+        Stage::Step => Some(
+            profile.prelude_ms(padded, entries)
+                + f64::from(row.loops) * profile.core_ms(padded, entries)
+                + profile.coda_ms(padded, entries),
+        ),
+        Stage::Core => Some(profile.core_ms(padded, entries) + staged_ms),
+        Stage::Prelude => Some(profile.prelude_ms(padded, entries) + staged_ms),
+        Stage::Coda => Some(profile.coda_ms(padded, entries) + staged_ms),
+        Stage::Prefill => Some(profile.prefill.time_ms((0..row.batch).map(|_| (row.context, row.tokens)))),
+        Stage::Offload | Stage::Build | Stage::Launch | Stage::Read => None,
+    }
+}
+
+/// The errors of every stage that was measured.
+pub fn errors(profile: &Profile, rows: &[Measurement]) -> BTreeMap<Stage, Errors> {
+    let mut by_stage: BTreeMap<Stage, Vec<(f64, Measurement)>> = BTreeMap::new();
+    for row in rows {
+        if let Some(predicted) = predicted_ms(profile, row) {
+            by_stage.entry(row.stage).or_default().push((predicted / row.time_ms - 1.0, *row));
+        }
+    }
+    let sum_up = |errors: Vec<(f64, Measurement)>| {
+        let mean = errors.iter().map(|(error, _)| error.abs()).sum::<f64>() / errors.len() as f64;
+        let worst = errors.iter().max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()));
+        worst.map(|&(worst, worst_at)| Errors { points: errors.len(), mean, worst, worst_at })
+    };
+    by_stage.into_iter().filter_map(|(stage, errors)| Some((stage, sum_up(errors)?))).collect()
+}
+
+/// The core's errors are no larger than [`MEAN_MAX`] and [`WORST_MAX`], or than the profile's own of left-out points.
+pub fn holds(profile: &Profile, errors: &BTreeMap<Stage, Errors>) -> bool {
+    let own = profile.fit.as_ref();
+    let mean_max = own.map_or(MEAN_MAX, |fit| fit.cross_validated_error.max(MEAN_MAX));
+    let worst_max = own.map_or(WORST_MAX, |fit| fit.cross_validated_error_max.max(WORST_MAX));
+    errors.get(&Stage::Core).is_some_and(|core| core.mean <= mean_max && core.worst.abs() <= worst_max)
+}

@@ -1,0 +1,69 @@
+//! `calibrate check profile.yaml --device ..`: times points that no calibration fits, and compares.
+
+use std::path::{Path, PathBuf};
+
+use calibrate::check::{self, Errors};
+use calibrate::error::CalibrateError;
+use calibrate::measure::{self, Ledger, Plan, Watch};
+use calibrate::measurements::{Stage, medians};
+use calibrate::tables::check_table;
+use clap::Args;
+use engine::architecture::Architecture;
+use engine::live::{LiveConfig, LiveExecutor};
+use engine::profile::Profile;
+
+use super::device::{DeviceArgs, Job, REVISION, Subject};
+use super::{model, read_profile};
+
+#[derive(Args)]
+pub(crate) struct CheckArgs {
+    /// The profile.
+    profile: PathBuf,
+    #[command(flatten)]
+    on: DeviceArgs,
+    /// Where the measured times go.
+    #[arg(long, default_value = "check.csv")]
+    out: PathBuf,
+}
+
+/// Says whether the profile holds.
+pub(crate) fn check(args: &CheckArgs) -> Result<bool, CalibrateError> {
+    let profile = read_profile(&args.profile)?;
+    let model = model(&profile.model)?;
+    let mut holds = false;
+    args.on.run(&model, Checking { profile: &profile, model: &model, out: &args.out, holds: &mut holds })?;
+    Ok(holds)
+}
+
+struct Checking<'a> {
+    profile: &'a Profile,
+    model: &'a Architecture,
+    out: &'a Path,
+    holds: &'a mut bool,
+}
+
+impl Job for Checking<'_> {
+    fn plan(&self, calibration: Plan) -> Plan {
+        calibration.held_out()
+    }
+
+    fn run<E: LiveExecutor>(
+        self,
+        plan: &Plan,
+        subject: &Subject,
+        make: impl FnMut(LiveConfig) -> Result<E, E::Error>,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), CalibrateError> {
+        let Self { profile, model, out, holds } = self;
+        let mut ledger = Ledger::open(out, &format!("{}, {}, revision {REVISION}; {plan}", model.name, subject.how))?;
+        measure::measure(plan, model, make, watch, &mut ledger, &mut |_| ())?;
+        ledger.complete()?;
+        let errors = check::errors(profile, &medians(ledger.rows(), false));
+        print!("{}", check_table(&errors));
+        *holds = check::holds(profile, &errors);
+        let verdict = if *holds { "holds" } else { "no longer holds: calibrate again" };
+        let core = errors.get(&Stage::Core).map_or(f64::NAN, |Errors { mean, .. }| mean * 1e2);
+        println!("\n\"{}\" {verdict} (core steps are off by {core:.2}% on average)", profile.name);
+        Ok(())
+    }
+}

@@ -1,0 +1,201 @@
+//! What a measurement runs on: the options that choose it, and the executors that it gives.
+
+use std::path::PathBuf;
+
+use calibrate::error::CalibrateError;
+use calibrate::measure::limits::Limits;
+use calibrate::measure::{Plan, Watch};
+use clap::{Args, ValueEnum};
+use engine::architecture::Architecture;
+use engine::cpu::{CpuExecutor, CpuOptions};
+use engine::cuda::{self, CudaError, CudaExecutor, CudaModel, CudaOptions, WeightSource};
+use engine::live::{LiveConfig, LiveExecutor};
+use engine::models::weights::Weights;
+use engine::profile::{Buckets, Device};
+use engine::units::Nanos;
+use engine::wall_clock::WallClock;
+
+use super::{layout, machine};
+
+/// The revision that this program was built from.
+pub(super) const REVISION: &str = env!("GIT_REVISION");
+
+#[derive(Args)]
+pub(crate) struct DeviceArgs {
+    /// What runs the model.
+    #[arg(long)]
+    device: DeviceKind,
+    /// When to stop measuring: 60s, 8min. A run that was cut off is continued by the same command.
+    #[arg(long, default_value = "45s", value_parser = duration)]
+    budget: Nanos,
+    /// On the CPU: threads; 0 takes one a core. A live run must have as many.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Where KV is kept: last_exited, depth_indexed, shared or first_then_shared.
+    #[arg(long, default_value = "last_exited")]
+    pub(super) layout: String,
+    /// Batch sizes, rising [default: 1 to 64; on a GPU to 512, as its memory allows].
+    #[arg(long, value_delimiter = ',')]
+    batches: Option<Vec<u32>>,
+    /// Contexts, rising [default: 32 to 512; on a GPU 128 to 8192].
+    #[arg(long, value_delimiter = ',')]
+    contexts: Option<Vec<u32>>,
+    /// Loop counts of whole steps, rising, up to the model's r_max [default: a quarter, a half, and all].
+    #[arg(long, value_delimiter = ',')]
+    loops: Option<Vec<u8>>,
+    /// KV entries of a timed batch at most [default: 4096; on a GPU what its memory holds].
+    #[arg(long)]
+    max_entries: Option<u32>,
+    /// Times that the grid is gone through at most [default: as the budget allows].
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Safetensors with the model's weights [default: random ones, which take as long].
+    #[arg(long)]
+    weights: Option<PathBuf>,
+    /// The seed of random weights and of the bootstrap.
+    #[arg(long, default_value_t = 0)]
+    pub(super) seed: u64,
+}
+
+/// Executors that can be measured.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum DeviceKind {
+    /// This machine's cores.
+    Cpu,
+    /// The first NVIDIA GPU.
+    Cuda,
+}
+
+/// "45s", "8min" or "500ms".
+fn duration(text: &str) -> Result<Nanos, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds = match &text[number.len()..] {
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err(format!("must be a time with its unit, like 500ms, 60s or 8min, got `{text}`")),
+    };
+    let value = number.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0);
+    value
+        .map(|value| Nanos::from_secs(value * seconds))
+        .ok_or_else(|| format!("must be greater than zero, got `{text}`"))
+}
+
+/// What is measured, in words and numbers.
+pub(super) struct Subject {
+    pub(super) device: Device,
+    /// The options that chose it, and its software.
+    pub(super) how: String,
+    /// By what its limits were measured.
+    pub(super) limits_by: &'static str,
+    /// To what it pads; `None` if the times must tell.
+    pub(super) buckets: Option<Buckets>,
+}
+
+/// Something to do with a device's executors.
+pub(super) trait Job {
+    /// What to measure, given what a calibration of the device would by default.
+    fn plan(&self, calibration: Plan) -> Plan;
+
+    /// Does it; `make` gives an executor for each config.
+    fn run<E: LiveExecutor>(
+        self,
+        plan: &Plan,
+        subject: &Subject,
+        make: impl FnMut(LiveConfig) -> Result<E, E::Error>,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), CalibrateError>;
+}
+
+impl DeviceArgs {
+    /// Opens the device, loads or draws the weights, and does a job with them.
+    pub(super) fn run(&self, model: &Architecture, job: impl Job) -> Result<(), CalibrateError> {
+        match self.device {
+            DeviceKind::Cpu => self.on_cpu(model, job),
+            DeviceKind::Cuda => self.on_cuda(model, job),
+        }
+    }
+
+    fn on_cpu(&self, model: &Architecture, job: impl Job) -> Result<(), CalibrateError> {
+        let plan = self.plan(model, job.plan(Plan::small(model, layout(&self.layout)?, self.budget)))?;
+        let threads = match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let weights = self.loaded(model)?.unwrap_or_else(|| Weights::random(model, self.seed));
+        let mut clock = WallClock::start();
+        let limits = Limits::of_this_cpu(threads, &clock);
+        let subject = Subject {
+            device: Device {
+                name: format!("{}, {threads} threads", machine::processor()),
+                bandwidth_gb_per_s: round(limits.bandwidth_gb_per_s),
+                compute_tflops: round(limits.compute_tflops),
+            },
+            how: format!("--device cpu --threads {threads}"),
+            limits_by: "a large copy and by f32 matrix products",
+            buckets: None,
+        };
+        let options = CpuOptions { threads, ..CpuOptions::default() };
+        let make = |config| CpuExecutor::<engine::cpu::bf16>::new(model, &weights, config, options);
+        job.run(&plan, &subject, make, &mut Watch { clock: &mut clock, waited: &mut machine::waited })
+    }
+
+    fn on_cuda(&self, model: &Architecture, job: impl Job) -> Result<(), CalibrateError> {
+        let failed = |doing: &str| {
+            let doing = doing.to_owned();
+            move |error: CudaError| CalibrateError::execution(doing, error)
+        };
+        let device = cuda::Device::open(0).map_err(failed("opening the GPU"))?;
+        let limits = cuda::Limits::of(&device).map_err(failed("measuring the GPU's limits"))?;
+        let loaded = self.loaded(model)?;
+        let source = loaded.as_ref().map_or(WeightSource::Random { seed: self.seed }, WeightSource::Loaded);
+        let weights = CudaModel::new(&device, model, source).map_err(failed("placing the weights"))?;
+        let (free_bytes, _) = device.memory().map_err(failed("asking for free memory"))?;
+        let plan = self.plan(model, job.plan(Plan::large(model, layout(&self.layout)?, self.budget, free_bytes)))?;
+        let cuda_version = device.cuda_version().map_err(failed("asking for its version"))?;
+        let subject = Subject {
+            device: Device {
+                name: device.name().into(),
+                bandwidth_gb_per_s: round(limits.bandwidth_gb_per_s),
+                compute_tflops: round(limits.compute_tflops),
+            },
+            how: format!("--device cuda (CUDA {cuda_version}, driver {})", machine::nvidia_driver()),
+            limits_by: "a large copy and by a bf16 product of random numbers",
+            buckets: Some(cuda::row_buckets()),
+        };
+        let make = |config| {
+            let executor = CudaExecutor::new(&weights, config, CudaOptions::default())?;
+            executor.fill_kv_with_noise(self.seed)?;
+            Ok(executor)
+        };
+        // A GPU's times are the device's own, so no launch waits for a core.
+        job.run(&plan, &subject, make, &mut Watch { clock: &mut WallClock::start(), waited: &mut || Nanos::ZERO })
+    }
+
+    fn loaded(&self, model: &Architecture) -> Result<Option<Weights>, CalibrateError> {
+        let load = |path: &PathBuf| Weights::load(path, model).map_err(CalibrateError::Weights);
+        self.weights.as_ref().map(load).transpose()
+    }
+
+    /// A plan with the options that were given.
+    fn plan(&self, model: &Architecture, mut plan: Plan) -> Result<Plan, CalibrateError> {
+        if let Some(batches) = &self.batches {
+            plan.batches.clone_from(batches);
+        }
+        if let Some(contexts) = &self.contexts {
+            plan.contexts.clone_from(contexts);
+        }
+        if let Some(loops) = &self.loops {
+            plan.loops.clone_from(loops);
+        }
+        plan.max_entries = self.max_entries.unwrap_or(plan.max_entries);
+        plan.rounds = self.rounds.unwrap_or(plan.rounds);
+        plan.check(model)?;
+        Ok(plan)
+    }
+}
+
+/// Three significant digits.
+fn round(value: f64) -> f64 {
+    format!("{value:.2e}").parse().unwrap_or(value)
+}
