@@ -134,8 +134,7 @@ impl CudaExecutor {
         }
         // Every token counts as having left at full depth.
         let depths = vec![self.config.scheduler.r_max.0; self.store.depths.bytes()];
-        self.ops.device.synchronize()?;
-        self.store.depths.write(0, &depths)
+        self.store.depths.write(&self.ops.device, 0, &depths)
     }
 
     /// Describes a decode batch in pinned memory and queues its stage.

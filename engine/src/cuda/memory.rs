@@ -80,13 +80,17 @@ impl Buffer {
         })
     }
 
-    /// Copies ordinary memory to byte `offset`, at once.
-    pub(super) fn write(&self, offset: usize, from: &[u8]) -> Result<(), CudaError> {
+    /// Copies ordinary memory to byte `offset`, behind everything queued, and waits for it.
+    ///
+    /// On the device's stream, since no other is ordered with what is queued there: a buffer's zeros came behind its numbers
+    /// once, when the GPU was busy.
+    pub(super) fn write(&self, device: &Device, offset: usize, from: &[u8]) -> Result<(), CudaError> {
         assert!(offset + from.len() <= self.bytes, "{} bytes at {offset} of {}", from.len(), self.bytes);
-        // SAFETY: the range lies within the buffer, and the call returns after `from` was read.
-        check("cuMemcpyHtoD", unsafe {
-            sys::cuMemcpyHtoD_v2(self.address + offset as u64, from.as_ptr().cast(), from.len())
-        })
+        // SAFETY: the range lies within the buffer, and `from` lives until the copy has run.
+        check("cuMemcpyHtoDAsync", unsafe {
+            sys::cuMemcpyHtoDAsync_v2(self.address + offset as u64, from.as_ptr().cast(), from.len(), device.stream())
+        })?;
+        device.synchronize()
     }
 
     /// Copies the first `count` values to ordinary memory, at once.

@@ -91,7 +91,7 @@ impl Loader<'_> {
         for spec in &specs {
             match self.source {
                 WeightSource::Loaded(weights) => {
-                    buffer.write(offset, bytemuck::cast_slice(&weights.tensor(&spec.name).to_bf16()))?;
+                    buffer.write(self.device, offset, bytemuck::cast_slice(&weights.tensor(&spec.name).to_bf16()))?;
                 }
                 WeightSource::Random { seed } => {
                     let (to, stream, count) = (buffer.at(offset), name_hash(&spec.name), numbers(spec) as u64);

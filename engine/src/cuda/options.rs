@@ -12,7 +12,7 @@ use crate::units::Depth;
 /// Settings of the CUDA executor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CudaOptions {
-    /// A row's bits do not depend on what shares its batch. Slower for more than 16 rows and in prefill.
+    /// A row's bits do not depend on what shares its batch. Slower for more than 64 rows and in prefill.
     pub batch_invariant: bool,
     /// Record the decode stages as graphs at start. Without, every step is launched kernel by kernel.
     pub graphs: bool,

@@ -133,8 +133,7 @@ impl Store {
             context_max,
             planes,
         };
-        store.factors.write(0, bytemuck::cast_slice(&factors))?;
-        device.synchronize()?;
+        store.factors.write(device, 0, bytemuck::cast_slice(&factors))?;
         Ok(store)
     }
 
