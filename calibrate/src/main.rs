@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Cli { command: Some(Command::Fit(args)), .. } => command::fit(&args).map(|()| true),
         Cli { command: Some(Command::Check(args)), .. } => command::check(&args),
         Cli { measure: Some(args), .. } => command::measure(&args).map(|()| true),
+        // clap shows the help where there is neither.
         Cli { .. } => Ok(true),
     };
     match done {

@@ -18,7 +18,9 @@ use engine::wall_clock::WallClock;
 use super::device::{DeviceArgs, Job, REVISION, Subject};
 use super::{buckets, machine, model, write_profile};
 
+// Named, since arguments beside flattened ones are in no group otherwise, and then nobody sees that they were given.
 #[derive(Args)]
+#[group(args = ["model", "out"], multiple = true)]
 pub(crate) struct MeasureArgs {
     /// The model to time: tiny-ouro, tiny-huginn, or a released one.
     #[arg(long)]
