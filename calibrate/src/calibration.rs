@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use engine::architecture::Architecture;
 use engine::interval::student_t_95;
 use engine::layout::Layout;
-use engine::profile::{Buckets, Covariance, Device, Fit, Graphs, HostCost, Profile, Transfer};
+use engine::profile::{Buckets, Covariance, Device, Fit, Graphs, HostCost, KvTile, Profile, Transfer};
 
 use crate::bootstrap::{Bootstrap, resample};
 use crate::boundary::{Boundary, reads_kv};
@@ -16,6 +16,9 @@ use crate::host::{host_cost, offload_gb_per_s};
 use crate::measurements::{Measurement, Stage, medians};
 use crate::prefill::Prefill;
 use crate::validation::{Judged, judge, judge_graphs};
+
+/// Candidates for what a missing entry of a tile costs.
+const TILE_SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
 /// What the measurements do not say by themselves.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +31,8 @@ pub struct Setup {
     pub buckets: Buckets,
     /// It runs recorded graphs of those sizes, each of which may have a line of its own.
     pub graphs: bool,
+    /// KV entries that its attention reads at a time; 0 if one.
+    pub kv_tile_tokens: u32,
     /// The KV layout, from which offloaded bytes are counted.
     pub layout: Layout,
     /// Where the terms come from that were not measured.
@@ -43,6 +48,8 @@ pub struct Setup {
 pub struct Calibration {
     /// `tau_0` and `tau_r` at each point.
     pub points: Vec<DepthFit>,
+    /// How attention reads KV.
+    pub kv_tile: KvTile,
     /// One core application.
     pub core: Judged,
     /// Intervals of the core's coefficients by resampling, if most resamplings have a fit.
@@ -80,10 +87,20 @@ impl Calibration {
         Self::fit(&medians(measurements, true), setup).or_else(|_| Self::fit(&medians(measurements, false), setup))
     }
 
+    /// The tile's share is the one of a few under which left-out core steps are predicted best.
     fn fit(measurements: &[Measurement], setup: &Setup) -> Result<Self, CalibrateError> {
+        let tokens = setup.kv_tile_tokens;
+        let shares: &[f64] = if tokens > 0 { &TILE_SHARES } else { &[0.0] };
+        let fits = shares.iter().map(|&share| Self::fit_tiled(measurements, setup, KvTile { tokens, share }));
+        let fits = fits.collect::<Result<Vec<_>, _>>()?;
+        let best = fits.into_iter().min_by(|a, b| a.core.error_mean().total_cmp(&b.core.error_mean()));
+        Ok(best.expect("one share at least"))
+    }
+
+    fn fit_tiled(measurements: &[Measurement], setup: &Setup, tile: KvTile) -> Result<Self, CalibrateError> {
         let points = by_point(measurements)?;
         let sample = |point: &DepthFit, time_ms, scale_ms| {
-            decode_sample(&setup.buckets, point.batch, point.context, time_ms, scale_ms)
+            decode_sample((&setup.buckets, tile), point.batch, point.context, time_ms, scale_ms)
         };
         // A slope that noise made too small must not weigh the more for it, so errors are relative to the step's share.
         let share_ms = |point: &DepthFit| point.deepest_ms / f64::from(point.deepest);
@@ -94,13 +111,13 @@ impl Calibration {
         let stage_overhead = stage_overhead(measurements, &points)?;
         let intercepts: Vec<_> = points.iter().map(|point| sample(point, point.tau_0_ms, point.deepest_ms)).collect();
         let overhead_us = stage_overhead.map_or(setup.base.stage_overhead_us, |overhead| overhead.mean_us.max(0.0));
-        let staged = staged_boundary(measurements, setup, overhead_us / 1e3)?;
+        let staged = staged_boundary(measurements, (setup, tile), overhead_us / 1e3)?;
         let boundary = Boundary::new(&setup.model, &intercepts, staged)?;
         let chunks: Vec<_> = of_stage(measurements, Stage::Prefill).copied().collect();
         let prefill = if chunks.is_empty() { None } else { Some(Prefill::new(&chunks, setup.graphs)?) };
         let host = host_cost(measurements);
         let offload_gb_per_s = offload_gb_per_s(measurements, setup.model.kv_bytes_per_token(setup.layout));
-        Ok(Self { points, core, bootstrap, boundary, stage_overhead, prefill, host, offload_gb_per_s })
+        Ok(Self { points, kv_tile: tile, core, bootstrap, boundary, stage_overhead, prefill, host, offload_gb_per_s })
     }
 
     /// The profile, with every term that was not measured from the setup's base.
@@ -122,6 +139,7 @@ impl Calibration {
             prelude: self.boundary.prelude,
             coda: self.boundary.coda,
             graphs: self.graphs(),
+            kv_tile: self.kv_tile,
             prefill: self.prefill.as_ref().map_or(base.prefill, Prefill::cost),
             stage_overhead_us: self
                 .stage_overhead
@@ -159,6 +177,7 @@ impl Calibration {
             core: costs(&self.core),
             prelude: staged.map_or(Vec::new(), |staged| costs(&staged.prelude)),
             coda: staged.map_or(Vec::new(), |staged| costs(&staged.coda)),
+            prefill: self.prefill.as_ref().map_or(Vec::new(), |prefill| costs(&prefill.judged)),
         }
     }
 
@@ -207,8 +226,8 @@ fn of_stage(measurements: &[Measurement], stage: Stage) -> impl Iterator<Item = 
     measurements.iter().filter(move |measurement| measurement.stage == stage)
 }
 
-fn decode_sample(buckets: &Buckets, batch: u32, context: u32, time_ms: f64, scale_ms: f64) -> Sample {
-    let entries = f64::from(batch) * f64::from(context);
+fn decode_sample((buckets, tile): (&Buckets, KvTile), batch: u32, context: u32, time_ms: f64, scale_ms: f64) -> Sample {
+    let entries = tile.entries((0..batch).map(|_| context)) as f64;
     Sample { batch, context, rows: buckets.pad(batch).into(), entries, time_ms, scale_ms }
 }
 
@@ -237,12 +256,12 @@ fn stage_overhead(measurements: &[Measurement], points: &[DepthFit]) -> Result<O
 /// The staged boundary without the launches' overhead, which a profile states by itself.
 fn staged_boundary(
     measurements: &[Measurement],
-    setup: &Setup,
+    (setup, tile): (&Setup, KvTile),
     overhead_ms: f64,
 ) -> Result<Option<(Judged, Judged)>, CalibrateError> {
     let samples = |stage| {
         let staged = of_stage(measurements, stage).map(|&Measurement { batch, context, time_ms, .. }| {
-            decode_sample(&setup.buckets, batch, context, time_ms - overhead_ms, time_ms)
+            decode_sample((&setup.buckets, tile), batch, context, time_ms - overhead_ms, time_ms)
         });
         staged.collect::<Vec<_>>()
     };

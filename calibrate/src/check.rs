@@ -28,7 +28,7 @@ pub struct Errors {
 /// What a profile says for a measurement, in ms; `None` for what the host does.
 pub fn predicted_ms(profile: &Profile, row: &Measurement) -> Option<f64> {
     let padded = profile.buckets.pad(row.batch);
-    let entries = u64::from(row.batch) * u64::from(row.context);
+    let entries = profile.kv_entries((0..row.batch).map(|_| row.context));
     let staged_ms = profile.stage_overhead_us / 1e3;
     match row.stage {
         Stage::Step => Some(
@@ -39,7 +39,7 @@ pub fn predicted_ms(profile: &Profile, row: &Measurement) -> Option<f64> {
         Stage::Core => Some(profile.core_ms(padded, entries) + staged_ms),
         Stage::Prelude => Some(profile.prelude_ms(padded, entries) + staged_ms),
         Stage::Coda => Some(profile.coda_ms(padded, entries) + staged_ms),
-        Stage::Prefill => Some(profile.prefill.time_ms((0..row.batch).map(|_| (row.context, row.tokens)))),
+        Stage::Prefill => Some(profile.prefill_ms((0..row.batch).map(|_| (row.context, row.tokens)))),
         Stage::Offload | Stage::Build | Stage::Launch | Stage::Read => None,
     }
 }

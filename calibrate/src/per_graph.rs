@@ -15,11 +15,24 @@ pub struct PerGraph {
     /// `(prediction - time) / scale` of each sample, predicted from the others; `None` for a graph's only one, of which the
     /// others say nothing.
     pub left_out: Vec<Option<f64>>,
+    /// A size that was not measured is padded to the next larger one.
+    padded: bool,
+}
+
+/// How the lines' slopes are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slopes {
+    /// The stage reads no KV.
+    None,
+    /// Each graph's own, and rows are padded to a graph.
+    Own,
+    /// One for all sizes, and between two sizes lies the line through them.
+    Common,
 }
 
 impl PerGraph {
     /// Fits samples of which most can be predicted from the others; `None` if there are too few.
-    pub fn new(samples: &[Sample], reads_kv: bool) -> Option<Self> {
+    pub fn new(samples: &[Sample], slopes: Slopes) -> Option<Self> {
         let alone = |sample: &Sample| samples.iter().filter(|other| other.rows == sample.rows).count() == 1;
         if samples.iter().filter(|sample| alone(sample)).count() * 2 > samples.len() {
             return None;
@@ -27,15 +40,21 @@ impl PerGraph {
         let left_out = |(left, sample): (usize, &Sample)| {
             let others: Vec<Sample> =
                 samples.iter().enumerate().filter(|&(i, _)| i != left).map(|(_, other)| *other).collect();
-            (!alone(sample)).then(|| (time_ms(&costs(&others, reads_kv), sample) - sample.time_ms) / sample.scale_ms)
+            let predicted = || Self::fit(&others, slopes).time_ms(sample);
+            (!alone(sample)).then(|| (predicted() - sample.time_ms) / sample.scale_ms)
         };
         let left_out = samples.iter().enumerate().map(left_out).collect();
-        Some(Self { costs: costs(samples, reads_kv), left_out })
+        Some(Self { left_out, ..Self::fit(samples, slopes) })
+    }
+
+    fn fit(samples: &[Sample], slopes: Slopes) -> Self {
+        Self { costs: costs(samples, slopes), padded: slopes != Slopes::Common, left_out: Vec::new() }
     }
 
     /// What the lines say for a sample.
     pub fn time_ms(&self, sample: &Sample) -> f64 {
-        time_ms(&self.costs, sample)
+        let time_ms = if self.padded { Graphs::time_ms } else { Graphs::between_ms };
+        time_ms(&self.costs, sample.rows as u32, sample.entries as u64).unwrap_or(f64::NAN)
     }
 
     /// Coefficient of determination of the times.
@@ -56,42 +75,53 @@ impl PerGraph {
     }
 }
 
-fn time_ms(costs: &[GraphCost], sample: &Sample) -> f64 {
-    Graphs::time_ms(costs, sample.rows as u32, sample.entries as u64).unwrap_or(f64::NAN)
-}
-
-fn costs(samples: &[Sample], reads_kv: bool) -> Vec<GraphCost> {
+fn costs(samples: &[Sample], slopes: Slopes) -> Vec<GraphCost> {
     let mut rows: Vec<u32> = samples.iter().map(|sample| sample.rows as u32).collect();
     rows.sort_unstable();
     rows.dedup();
-    let of = |rows: u32| samples.iter().filter(move |sample| sample.rows as u32 == rows);
-    let slopes: Vec<(u32, f64)> = match reads_kv {
-        true => rows.iter().filter_map(|&rows| Some((rows, slope(of(rows).copied().collect())?))).collect(),
-        false => Vec::new(),
+    let groups: Vec<(u32, Group)> = rows
+        .into_iter()
+        .map(|rows| (rows, Group(samples.iter().filter(|sample| sample.rows as u32 == rows).copied().collect())))
+        .collect();
+    let own = groups.iter().filter(|(_, group)| group.0.len() >= SLOPE_POINTS);
+    let own: Vec<(u32, f64)> = own.filter_map(|(rows, group)| Some((*rows, slope([group])?))).collect();
+    let common = slope(groups.iter().map(|(_, group)| group)).unwrap_or(0.0);
+    let cost = |(rows, group): &(u32, Group)| {
+        let alpha_ns = match slopes {
+            Slopes::None => 0.0,
+            Slopes::Own => {
+                own.iter().min_by_key(|(other, _)| other.abs_diff(*rows)).map_or(common, |&(_, slope)| slope)
+            }
+            Slopes::Common => common,
+        };
+        let delta_ms = group.mean(|s| s.time_ms - alpha_ns * s.entries / 1e6);
+        GraphCost { rows: *rows, delta_ms: significant(delta_ms.max(0.0)), alpha_ns: significant(alpha_ns) }
     };
-    let cost = |&rows: &u32| {
-        let nearest = slopes.iter().min_by_key(|(other, _)| other.abs_diff(rows));
-        let alpha_ns = nearest.map_or(0.0, |&(_, alpha_ns)| alpha_ns);
-        let (mut weight, mut sum) = (0.0, 0.0);
-        for sample in of(rows) {
-            weight += sample.scale_ms.powi(-2);
-            sum += (sample.time_ms - alpha_ns * sample.entries / 1e6) * sample.scale_ms.powi(-2);
-        }
-        GraphCost { rows, delta_ms: significant((sum / weight).max(0.0)), alpha_ns: significant(alpha_ns) }
-    };
-    rows.iter().map(cost).collect()
+    groups.iter().map(cost).collect()
 }
 
-/// A graph's `alpha` in ns by least squares of relative errors; `None` if it has too few points.
-fn slope(samples: Vec<Sample>) -> Option<f64> {
-    if samples.len() < SLOPE_POINTS {
-        return None;
+/// The samples of one size.
+struct Group(Vec<Sample>);
+
+impl Group {
+    /// Weighted as least squares of relative errors weigh.
+    fn sum(&self, value: impl Fn(&Sample) -> f64) -> f64 {
+        self.0.iter().map(|sample| value(sample) * sample.scale_ms.powi(-2)).sum()
     }
-    let weighted = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(|s| value(s) * s.scale_ms.powi(-2)).sum::<f64>();
-    let weight = weighted(&|_| 1.0);
-    let (entries, time_ms) = (weighted(&|s| s.entries) / weight, weighted(&|s| s.time_ms) / weight);
-    let spread = weighted(&|s| (s.entries - entries).powi(2));
-    let together = weighted(&|s| (s.entries - entries) * (s.time_ms - time_ms));
+
+    fn mean(&self, value: impl Fn(&Sample) -> f64) -> f64 {
+        self.sum(value) / self.sum(|_| 1.0)
+    }
+}
+
+/// The `alpha` in ns that sizes have in common, each with a `delta` of its own; `None` if nothing tells.
+fn slope<'a>(groups: impl IntoIterator<Item = &'a Group>) -> Option<f64> {
+    let (mut spread, mut together) = (0.0, 0.0);
+    for group in groups {
+        let (entries, time_ms) = (group.mean(|s| s.entries), group.mean(|s| s.time_ms));
+        spread += group.sum(|s| (s.entries - entries).powi(2));
+        together += group.sum(|s| (s.entries - entries) * (s.time_ms - time_ms));
+    }
     (spread > 0.0).then(|| (together / spread * 1e6).max(0.0))
 }
 
@@ -118,7 +148,7 @@ mod tests {
     fn every_graph_has_its_own_line() {
         let grid = [1, 8, 64].into_iter().flat_map(|rows| [128, 512, 2048, 4096].map(|context| (rows, context)));
         let samples: Vec<_> = grid.map(|(rows, context)| sample(rows, context, truth(rows, context))).collect();
-        let fit = PerGraph::new(&samples, true).expect("enough points");
+        let fit = PerGraph::new(&samples, Slopes::Own).expect("enough points");
         assert!(fit.error_max() < 1e-5, "{fit:?}");
         let other = sample(8, 1000, truth(8, 1000));
         assert!((fit.time_ms(&other) / other.time_ms - 1.0).abs() < 1e-5, "{fit:?}");
@@ -128,9 +158,9 @@ mod tests {
     fn a_graph_with_one_context_has_its_neighbours_slope_and_is_not_judged() {
         let mut samples: Vec<_> = [128, 512, 2048].map(|context| sample(64, context, truth(64, context))).into();
         samples.push(sample(128, 128, truth(128, 128)));
-        let fit = PerGraph::new(&samples, true).expect("enough points");
+        let fit = PerGraph::new(&samples, Slopes::Own).expect("enough points");
         assert_eq!(fit.left_out[3], None);
         assert!((fit.costs[1].alpha_ns - 45.0).abs() < 1e-3, "{fit:?}");
-        assert_eq!(PerGraph::new(&samples[2..], true), None);
+        assert_eq!(PerGraph::new(&samples[2..], Slopes::Own), None);
     }
 }

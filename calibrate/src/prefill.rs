@@ -5,7 +5,7 @@ use engine::profile::{PrefillCost, StageCost};
 use crate::cost::Sample;
 use crate::error::CalibrateError;
 use crate::measurements::{Measurement, Stage};
-use crate::validation::{Judged, judge};
+use crate::validation::{Judged, judge, judge_graphs};
 
 /// Candidates for `rho`, a factor of 2^(1/4) apart.
 const CANDIDATES: u32 = 64;
@@ -23,18 +23,20 @@ pub struct Prefill {
 }
 
 impl Prefill {
-    /// Fits chunks: those of a device that works in tiles under the `rho` that predicts left-out ones best, others under none.
+    /// Fits chunks. A device with graphs works in tiles and in products of certain sizes: it may have a line for each number of
+    /// tokens, and gets the `rho` that predicts left-out chunks best.
     ///
     /// # Errors
     /// As [`judge`].
-    pub fn new(chunks: &[Measurement], tiles: bool) -> Result<Self, CalibrateError> {
+    pub fn new(chunks: &[Measurement], graphs: bool) -> Result<Self, CalibrateError> {
         let fit = |tile_pairs: f64| {
             let samples = chunks.iter().map(|chunk| sample(chunk, tile_pairs)).collect();
-            Ok(Self { judged: judge(Stage::Prefill, samples, true)?, tile_pairs })
+            let judge = if graphs { judge_graphs } else { judge };
+            Ok::<_, CalibrateError>(Self { judged: judge(Stage::Prefill, samples, true)?, tile_pairs })
         };
         let plain = fit(0.0)?;
         let error = |fit: &Self| fit.judged.error_mean();
-        let candidates = (0..CANDIDATES).filter(|_| tiles).map(|step| 2.0_f64.powf(f64::from(step) / 4.0).round());
+        let candidates = (0..CANDIDATES).filter(|_| graphs).map(|step| 2.0_f64.powf(f64::from(step) / 4.0).round());
         let best = candidates.filter_map(|rho| fit(rho).ok()).min_by(|a, b| error(a).total_cmp(&error(b)));
         Ok(best.filter(|best| error(best) < CLEARLY * error(&plain)).unwrap_or(plain))
     }

@@ -161,16 +161,16 @@ fn graph_table(fit: &PerGraph) -> String {
 }
 
 fn prefill_residuals(judged: &Judged) -> String {
-    let chosen = judged.chosen();
-    let rows = judged.samples.iter().zip(&chosen.left_out).map(|(sample, left_out)| {
+    let rows = judged.samples.iter().zip(judged.left_out()).map(|(sample, left_out)| {
+        let fit_ms = judged.time_ms(sample);
         vec![
             sample.batch.to_string(),
             sample.context.to_string(),
             format!("{:.0}", sample.rows),
             format!("{:.4}", sample.time_ms),
-            format!("{:.4}", chosen.fit.time_ms(sample)),
-            format!("{:+.2}%", chosen.fit.relative_error(sample) * 1e2),
-            format!("{:+.2}%", left_out * 1e2),
+            format!("{fit_ms:.4}"),
+            format!("{:+.2}%", (fit_ms - sample.time_ms) / sample.scale_ms * 1e2),
+            left_out.map_or("-".into(), |error| format!("{:+.2}%", error * 1e2)),
         ]
     });
     table(&["sequences", "cached", "tokens", "time ms", "fit ms", "error", "left out"], rows)

@@ -3,7 +3,7 @@
 use crate::cost::{CostFit, Form, Sample, Shape, fit};
 use crate::error::CalibrateError;
 use crate::measurements::Stage;
-use crate::per_graph::PerGraph;
+use crate::per_graph::{PerGraph, Slopes};
 
 /// Points that a judged fit needs: with one left out, one more than the roofline's four parameters.
 pub const POINTS_MIN: usize = 6;
@@ -105,7 +105,12 @@ pub fn judge(stage: Stage, samples: Vec<Sample>, reads_kv: bool) -> Result<Judge
 /// As [`judge`].
 pub fn judge_graphs(stage: Stage, samples: Vec<Sample>, reads_kv: bool) -> Result<Judged, CalibrateError> {
     let judged = judge(stage, samples, reads_kv)?;
-    let per_graph = PerGraph::new(&judged.samples, reads_kv);
+    let slopes = match (stage, reads_kv) {
+        (Stage::Prefill, _) => Slopes::Common,
+        (_, true) => Slopes::Own,
+        (_, false) => Slopes::None,
+    };
+    let per_graph = PerGraph::new(&judged.samples, slopes);
     let better = |fit: &PerGraph| is_clearly_better(fit.left_out.iter().copied(), judged.chosen());
     let per_graph = per_graph.filter(better);
     Ok(Judged { per_graph, ..judged })

@@ -168,6 +168,7 @@ fn measured_profiles_are_what_their_times_give() {
             device: shipped.device.clone(),
             buckets: shipped.buckets,
             graphs: false,
+            kv_tile_tokens: 0,
             layout: Layout::LastExited,
             resamples: 0,
             seed: 0,

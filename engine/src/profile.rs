@@ -6,6 +6,7 @@
 
 mod buckets;
 mod graphs;
+mod kv_tile;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use buckets::{BucketSizes, Buckets};
 pub use graphs::{GraphCost, Graphs};
+pub use kv_tile::KvTile;
 
 use crate::architecture::Architecture;
 use crate::units::Nanos;
@@ -40,6 +42,9 @@ pub struct Profile {
     pub graphs: Graphs,
     /// Packed prompt chunks.
     pub prefill: PrefillCost,
+    /// How attention reads KV.
+    #[serde(default, skip_serializing_if = "KvTile::is_exact")]
+    pub kv_tile: KvTile,
     /// Device time that a stage's own launch adds over running inside one fused graph.
     #[serde(default)]
     pub stage_overhead_us: f64,
@@ -224,15 +229,23 @@ impl StageCost {
 impl PrefillCost {
     /// Milliseconds for a batch of chunks, each (KV entries before it, new tokens).
     pub fn time_ms(&self, chunks: impl IntoIterator<Item = (u32, u32)>) -> f64 {
-        let (mut tokens, mut pairs, mut longest) = (0.0, 0.0, 0.0_f64);
-        for (before, new) in chunks.into_iter().map(|(before, new)| (f64::from(before), f64::from(new))) {
+        let (tokens, attended) = self.load(chunks);
+        self.delta_ms
+            + self.floor_ms.max(self.gamma_us * f64::from(tokens) / 1e3)
+            + self.alpha_ns * attended as f64 / 1e6
+    }
+
+    /// `T` and `max(P, rho L)` of a batch of chunks.
+    fn load(&self, chunks: impl IntoIterator<Item = (u32, u32)>) -> (u32, u64) {
+        let (mut tokens, mut pairs, mut longest) = (0, 0, 0);
+        for (before, new) in chunks {
+            let (before, n) = (u64::from(before), u64::from(new));
             tokens += new;
-            // Its tokens attend to before + 1, .., before + new entries.
-            pairs += new * before + new * (new + 1.0) / 2.0;
-            longest = longest.max(before + new);
+            // Its tokens attend to before + 1, .., before + n entries.
+            pairs += n * before + n * (n + 1) / 2;
+            longest = longest.max(before + n);
         }
-        let attended = pairs.max(self.tile_pairs * longest);
-        self.delta_ms + self.floor_ms.max(self.gamma_us * tokens / 1e3) + self.alpha_ns * attended / 1e6
+        (tokens, pairs.max((self.tile_pairs * longest as f64) as u64))
     }
 }
 
@@ -311,6 +324,7 @@ impl Profile {
             prelude,
             coda,
             graphs: Graphs::default(),
+            kv_tile: KvTile::default(),
             stage_overhead_us: 0.0,
             host: HostCost::default(),
             buckets: Buckets::Exact,
@@ -337,6 +351,10 @@ impl Profile {
                 core: kept(&self.graphs.core, variant.core),
                 prelude: kept(&self.graphs.prelude, variant.prelude),
                 coda: kept(&self.graphs.coda, variant.coda),
+                prefill: match variant.prefill {
+                    Some(_) => Vec::new(),
+                    None => self.graphs.prefill.clone(),
+                },
             },
             prefill: variant.prefill.unwrap_or(self.prefill),
             stage_overhead_us: variant.stage_overhead_us.unwrap_or(self.stage_overhead_us),
@@ -360,6 +378,17 @@ impl Profile {
     /// The same for everything behind the loop.
     pub fn coda_ms(&self, rows: u32, context: u64) -> f64 {
         Graphs::time_ms(&self.graphs.coda, rows, context).unwrap_or_else(|| self.coda.time_ms(rows, context))
+    }
+
+    /// Milliseconds for prompt chunks, each (KV entries before it, new tokens).
+    pub fn prefill_ms(&self, chunks: impl IntoIterator<Item = (u32, u32)> + Clone) -> f64 {
+        let (tokens, attended) = self.prefill.load(chunks.clone());
+        Graphs::between_ms(&self.graphs.prefill, tokens, attended).unwrap_or_else(|| self.prefill.time_ms(chunks))
+    }
+
+    /// `N_c` of rows that each read so many KV entries.
+    pub fn kv_entries(&self, contexts: impl IntoIterator<Item = u32>) -> u64 {
+        self.kv_tile.entries(contexts)
     }
 
     /// Checks that every cost is a time.
@@ -390,6 +419,7 @@ impl Profile {
         let PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns, tile_pairs } = self.prefill;
         times("prefill", [delta_ms, floor_ms, gamma_us, alpha_ns])?;
         at_least_zero("prefill.tile_pairs", tile_pairs)?;
+        at_least_zero("kv_tile.share", self.kv_tile.share)?;
         at_least_zero("stage_overhead_us", self.stage_overhead_us)?;
         let HostCost { build_us, build_row_us, launch_us, read_us } = self.host;
         for (field, value) in

@@ -66,10 +66,10 @@ impl<X: ExitSource> Modelled<X> {
     fn duration(&self, batch: &Batch) -> Nanos {
         let profile = &self.profile;
         let rows = profile.buckets.pad(batch.rows.len() as u32);
-        let context = || batch.rows.iter().map(|row| u64::from(row.context())).sum::<u64>();
+        let context = || profile.kv_entries(batch.rows.iter().map(|row| row.context()));
         let staged_ms = profile.stage_overhead_us / 1e3;
         let ms = match batch.stage {
-            Stage::Prefill => profile.prefill.time_ms(batch.rows.iter().map(|row| (row.position, row.tokens))),
+            Stage::Prefill => profile.prefill_ms(batch.rows.iter().map(|row| (row.position, row.tokens))),
             Stage::Prelude => profile.prelude_ms(rows, context()) + staged_ms,
             Stage::Core => profile.core_ms(rows, context()) + staged_ms,
             Stage::Coda => profile.coda_ms(rows, context()) + staged_ms + self.copies_ms(batch),

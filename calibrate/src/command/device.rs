@@ -90,6 +90,8 @@ pub(super) struct Subject {
     pub(super) limits_by: &'static str,
     /// To what it pads; `None` if the times must tell.
     pub(super) buckets: Option<Buckets>,
+    /// KV entries that its attention reads at a time; 0 if one.
+    pub(super) kv_tile_tokens: u32,
 }
 
 /// Something to do with a device's executors.
@@ -134,6 +136,7 @@ impl DeviceArgs {
             how: format!("--device cpu --threads {threads}"),
             limits_by: "a large copy and by f32 matrix products",
             buckets: None,
+            kv_tile_tokens: 0,
         };
         let options = CpuOptions { threads, ..CpuOptions::default() };
         let make = |config| CpuExecutor::<engine::cpu::bf16>::new(model, &weights, config, options);
@@ -162,6 +165,7 @@ impl DeviceArgs {
             how: format!("--device cuda (CUDA {cuda_version}, driver {})", machine::nvidia_driver()),
             limits_by: "a large copy and by a bf16 product of random numbers",
             buckets: Some(cuda::row_buckets()),
+            kv_tile_tokens: cuda::KV_TILE_TOKENS,
         };
         let make = |config| {
             let executor = CudaExecutor::new(&weights, config, CudaOptions::default())?;

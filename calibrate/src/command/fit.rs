@@ -30,6 +30,9 @@ pub(crate) struct FitArgs {
     /// Batch sizes with graphs: exact, powers_of_two, or a rising list like 1,2,4,8,16 [default: powers_of_two, or the base's].
     #[arg(long)]
     buckets: Option<String>,
+    /// KV entries that the device's attention reads at a time [default: the base's, or one].
+    #[arg(long)]
+    kv_tile: Option<u32>,
     /// The KV layout, from which offloaded bytes are counted.
     #[arg(long, default_value = "last_exited")]
     layout: String,
@@ -87,7 +90,18 @@ fn setup(args: &FitArgs) -> Result<Setup, CalibrateError> {
         (None, Some(fit)) => fit.form == "per_graph",
         _ => buckets != Buckets::Exact,
     };
-    Ok(Setup { model, device, buckets, graphs, layout, base, resamples: args.resamples, seed: args.seed })
+    let kv_tile_tokens = args.kv_tile.unwrap_or(base.kv_tile.tokens);
+    Ok(Setup {
+        model,
+        device,
+        buckets,
+        graphs,
+        kv_tile_tokens,
+        layout,
+        base,
+        resamples: args.resamples,
+        seed: args.seed,
+    })
 }
 
 fn device(args: &FitArgs, name: &str) -> Result<Device, CalibrateError> {

@@ -104,6 +104,7 @@ impl Job for Calibrating<'_> {
             base: Profile::roofline(&device, model),
             buckets: buckets.unwrap_or_default(),
             graphs: subject.buckets.is_some(),
+            kv_tile_tokens: subject.kv_tile_tokens,
             layout: plan.layout,
             resamples: args.resamples,
             seed,

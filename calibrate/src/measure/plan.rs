@@ -117,7 +117,8 @@ impl Plan {
     /// A grid for models of gigabytes on a GPU: batches up to 512 and contexts up to 8192, as far as 70% of `free_bytes` hold
     /// their KV. The rest is for activations and for the runs that time the host.
     ///
-    /// Every batch size has a graph of its own, so the padding is known.
+    /// Every batch size has a graph of its own, so the padding is known. A context that is no multiple of attention's tile tells
+    /// what a begun tile costs; prompts just above powers of two, what the next larger product does.
     pub fn large(model: &Architecture, layout: Layout, budget: Nanos, free_bytes: u64) -> Self {
         let small = Self::small(model, layout, budget);
         let planes = small.loops.iter().map(|&loops| u64::from(layout.planes(Depth(loops))));
@@ -125,11 +126,11 @@ impl Plan {
         let bytes_per_entry = planes.sum::<u64>() * model.core_kv_bytes() + boundary;
         let entries = (free_bytes as f64 * 0.7 / bytes_per_entry as f64).max(1.0) as u32;
         Self {
-            batches: vec![1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 96, 128, 192, 256, 384, 512],
-            contexts: vec![128, 256, 512, 1024, 2048, 4096, 8192],
+            batches: vec![1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256, 320, 384, 512],
+            contexts: vec![128, 192, 256, 512, 1024, 2048, 4096, 8192],
             max_entries: 1 << entries.ilog2(),
             prefill_batches: vec![1, 8, 64],
-            prefill_tokens: vec![16, 64, 256, 1024, 4096],
+            prefill_tokens: vec![32, 40, 64, 160, 256, 640, 1024, 4096],
             prefill_contexts: vec![0, 1024, 4096],
             max_prefill_tokens: 8192,
             max_prefill_pairs: 1 << 25,

@@ -232,7 +232,7 @@ impl<E: LiveExecutor> Rig<E> {
         let mut samples: Vec<_> = steps.iter().map(|_| Samples::new(warm_up, wanted)).collect();
         let repetitions = if self.queued == 0 { 1 } else { (warm_up + wanted) as usize };
         let burst = steps.repeat(repetitions);
-        while samples.iter_mut().fold(false, |more, samples| samples.want_more(watch) || more) {
+        while samples.iter_mut().map(|samples| samples.want_more(watch)).filter(|&more| more).count() > 0 {
             let (times, disturbed) = self.burst(&burst, rows, watch)?;
             for times in times.chunks_exact(steps.len()) {
                 samples.iter_mut().zip(times).for_each(|(samples, &time)| samples.add(time, disturbed));

@@ -16,6 +16,7 @@ fn fit(text: &str) -> Result<Calibration, CalibrateError> {
         device,
         buckets: Buckets::PowersOfTwo,
         graphs: false,
+        kv_tile_tokens: 0,
         layout: Layout::LastExited,
         base,
         resamples: 10,

@@ -19,6 +19,7 @@ fn setup(machine: &Profile) -> Setup {
         device: machine.device.clone(),
         buckets: machine.buckets,
         graphs: false,
+        kv_tile_tokens: 0,
         layout: Layout::LastExited,
         base,
         resamples: 200,

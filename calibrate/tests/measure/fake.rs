@@ -169,6 +169,7 @@ pub(crate) fn setup(machine: &Profile, plan: &Plan) -> Setup {
         device: machine.device.clone(),
         buckets: machine.buckets,
         graphs: false,
+        kv_tile_tokens: 0,
         layout: plan.layout,
         resamples: 20,
         seed: 0,

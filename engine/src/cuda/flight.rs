@@ -66,7 +66,8 @@ impl CudaStats {
     }
 }
 
-/// The device's timeline in the clock's time: anchored at the first batch, then carried on by event times.
+/// The device's timeline in the clock's time: anchored at the first batch, then carried on by event times, which drift from the
+/// clock by some microseconds a second. It is set back where it would be ahead.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     last: Option<(Event, f64)>,
@@ -90,6 +91,8 @@ impl Timeline {
                 at_ms + gap_ms
             }
         };
+        let ahead_ms = (started_ms + busy_ms - now.as_millis()).max(0.0);
+        let started_ms = (started_ms - ahead_ms).max(0.0);
         let ended_ms = started_ms + busy_ms;
         self.last = Some((end, ended_ms));
         let nanos = |ms: f64| Nanos((ms * 1e6).round() as u64);

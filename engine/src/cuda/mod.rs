@@ -40,3 +40,4 @@ pub use graphs::row_buckets;
 pub use limits::Limits;
 pub use model::CudaModel;
 pub use options::{CudaOptions, KvBudget, Sampling, WeightSource};
+pub use upload::SPLIT as KV_TILE_TOKENS;

@@ -232,13 +232,11 @@ impl Ops {
         attention: DecodeAttention,
         (rows, splits_max): (usize, usize),
     ) -> Result<(), CudaError> {
-        // Blocks take one piece after the other until none is left. Those of 1024 tokens a row get a block each, which is faster;
-        // but a graph has the longest context's blocks in every launch, and a wave of blocks without work takes a microsecond:
-        // 20 of them in each of Huginn's layers at 64 rows of 512 tokens, if their number were not bounded.
+        // Blocks take one piece after the other until none is left. A graph has the longest context's blocks in every launch, and
+        // a wave of blocks without work takes a microsecond, so there are at most four waves of them.
         let wide = rows <= FEW_ROWS && !self.invariant;
         let resident = self.device.multiprocessors() * if wide { 2 } else { 4 };
-        let usual = ((rows * splits_max.min(8)) as u32 * self.heads).min(64 * self.device.multiprocessors());
-        let blocks = ((rows * splits_max) as u32 * self.heads).min(usual.max(2 * resident));
+        let blocks = ((rows * splits_max) as u32 * self.heads).min(4 * resident);
         match wide {
             true => self.launch("decode_attention_wide", ((blocks, 1), 256, 0), arguments![attention]),
             false => self.launch("decode_attention", ((blocks, 1), 128, 0), arguments![attention]),

@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use super::memory::Pinned;
 
 /// Tokens of a decode attention work item; `SPLIT` in `attention_decode.cu`.
-pub(super) const SPLIT: u32 = 128;
+pub const SPLIT: u32 = 128;
 /// Queries of a prefill attention block; `QUERIES` in `attention_prefill.cu`.
 pub(super) const QUERIES: u32 = 64;
 

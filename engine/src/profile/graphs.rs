@@ -26,6 +26,8 @@ pub struct Graphs {
     pub prelude: Vec<GraphCost>,
     /// Everything behind the loop.
     pub coda: Vec<GraphCost>,
+    /// Prompt chunks, which are no graphs, by their tokens in all: matrix products change shape with them.
+    pub prefill: Vec<GraphCost>,
 }
 
 impl GraphCost {
@@ -36,10 +38,17 @@ impl GraphCost {
 }
 
 impl Graphs {
-    /// Milliseconds for `rows` padded rows that read `context` KV entries; `None` without graphs.
+    /// Milliseconds for `rows` rows that read `context` KV entries; `None` without graphs.
     ///
-    /// A batch size that was not measured lies on the line through its neighbours, or through the two largest.
+    /// Rows are padded to a graph. Where that one was not measured it takes as long as the next larger one, or lies on the line
+    /// through the two largest.
     pub fn time_ms(graphs: &[GraphCost], rows: u32, context: u64) -> Option<f64> {
+        let above = graphs.partition_point(|graph| graph.rows < rows);
+        graphs.get(above).map(|graph| graph.time_ms(context)).or_else(|| Self::between_ms(graphs, rows, context))
+    }
+
+    /// The same for sizes that are not padded: between two that were measured lies the line through them.
+    pub fn between_ms(graphs: &[GraphCost], rows: u32, context: u64) -> Option<f64> {
         let (first, last) = (graphs.first()?, graphs.len() - 1);
         let above = graphs.partition_point(|graph| graph.rows < rows);
         if last == 0 || above == 0 {
@@ -58,8 +67,8 @@ impl Graphs {
     }
 
     /// The stages' names and graphs.
-    pub fn stages(&self) -> [(&'static str, &[GraphCost]); 3] {
-        [("core", &self.core), ("prelude", &self.prelude), ("coda", &self.coda)]
+    pub fn stages(&self) -> [(&'static str, &[GraphCost]); 4] {
+        [("core", &self.core), ("prelude", &self.prelude), ("coda", &self.coda), ("prefill", &self.prefill)]
     }
 }
 
@@ -68,11 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batch_sizes_between_graphs_lie_between_their_times() {
+    fn batch_sizes_are_padded_to_graphs_and_prompts_are_not() {
         let graph = |rows, delta_ms, alpha_ns| GraphCost { rows, delta_ms, alpha_ns };
         let graphs = [graph(2, 1.0, 0.0), graph(4, 2.0, 10.0), graph(8, 3.0, 10.0)];
-        let at = |rows| Graphs::time_ms(&graphs, rows, 100_000).expect("graphs");
-        assert_eq!([1, 2, 3, 4, 6, 8, 16].map(at), [1.0, 1.0, 2.0, 3.0, 3.5, 4.0, 6.0]);
+        let padded = |rows| Graphs::time_ms(&graphs, rows, 100_000).expect("graphs");
+        assert_eq!([1, 2, 3, 4, 6, 8, 16].map(padded), [1.0, 1.0, 3.0, 3.0, 4.0, 4.0, 6.0]);
+        let between = |rows| Graphs::between_ms(&graphs, rows, 100_000).expect("graphs");
+        assert_eq!([1, 2, 3, 4, 6, 8, 16].map(between), [1.0, 1.0, 2.0, 3.0, 3.5, 4.0, 6.0]);
         assert_eq!(Graphs::time_ms(&graphs[..1], 64, 0), Some(1.0));
         assert_eq!(Graphs::time_ms(&[], 1, 0), None);
     }
