@@ -14,6 +14,7 @@ use crate::depth::{DepthFit, by_point};
 use crate::error::CalibrateError;
 use crate::host::{host_cost, offload_gb_per_s};
 use crate::measurements::{Measurement, Stage, medians};
+use crate::per_graph::{PerGraph, Table};
 use crate::prefill::Prefill;
 use crate::validation::{Judged, judge, judge_graphs};
 
@@ -87,13 +88,18 @@ impl Calibration {
         Self::fit(&medians(measurements, true), setup).or_else(|_| Self::fit(&medians(measurements, false), setup))
     }
 
-    /// The tile's share is the one of a few under which left-out core steps are predicted best.
+    /// The tile's share is the one of a few under which left-out core steps with begun tiles are predicted best: only these tell.
     fn fit(measurements: &[Measurement], setup: &Setup) -> Result<Self, CalibrateError> {
         let tokens = setup.kv_tile_tokens;
         let shares: &[f64] = if tokens > 0 { &TILE_SHARES } else { &[0.0] };
         let fits = shares.iter().map(|&share| Self::fit_tiled(measurements, setup, KvTile { tokens, share }));
         let fits = fits.collect::<Result<Vec<_>, _>>()?;
-        let best = fits.into_iter().min_by(|a, b| a.core.error_mean().total_cmp(&b.core.error_mean()));
+        let error = |fit: &Self| {
+            let errors = fit.core.samples.iter().zip(fit.core.left_out());
+            let begun = errors.filter(|(sample, _)| tokens > 0 && sample.context % tokens != 0);
+            begun.filter_map(|(_, error)| Some(error?.abs())).sum::<f64>()
+        };
+        let best = fits.into_iter().min_by(|a, b| error(a).total_cmp(&error(b)));
         Ok(best.expect("one share at least"))
     }
 
@@ -169,15 +175,22 @@ impl Calibration {
         terms.into_iter().filter(|(measured, _)| !measured).map(|(_, name)| name).collect()
     }
 
-    /// The stages' lines by graph, where these are better.
+    /// The stages' tables by graph, where these are better.
     fn graphs(&self) -> Graphs {
-        let costs = |judged: &Judged| judged.per_graph.as_ref().map_or(Vec::new(), |fit| fit.costs.clone());
+        let times = |judged: Option<&Judged>| match judged.and_then(|judged| judged.per_graph.as_ref()) {
+            Some(PerGraph { table: Table::Graphs(graphs), .. }) => graphs.clone(),
+            _ => Vec::new(),
+        };
         let staged = self.boundary.staged.as_ref();
+        let prefill = self.prefill.as_ref().and_then(|prefill| prefill.judged.per_graph.as_ref());
         Graphs {
-            core: costs(&self.core),
-            prelude: staged.map_or(Vec::new(), |staged| costs(&staged.prelude)),
-            coda: staged.map_or(Vec::new(), |staged| costs(&staged.coda)),
-            prefill: self.prefill.as_ref().map_or(Vec::new(), |prefill| costs(&prefill.judged)),
+            core: times(Some(&self.core)),
+            prelude: times(staged.map(|staged| &staged.prelude)),
+            coda: times(staged.map(|staged| &staged.coda)),
+            prefill: match prefill.map(|fit| &fit.table) {
+                Some(Table::Prompts(prompts)) => prompts.clone(),
+                _ => Vec::new(),
+            },
         }
     }
 
@@ -186,7 +199,8 @@ impl Calibration {
         if let Some(per_graph) = &self.core.per_graph {
             return Fit {
                 points: self.core.samples.len() as u32,
-                r_squared: significant(per_graph.r_squared(&self.core.samples)),
+                // A table goes through every point that it is made of; what it says of others is in the errors.
+                r_squared: 1.0,
                 cross_validated_error: significant(per_graph.error_mean()),
                 cross_validated_error_max: significant(per_graph.error_max()),
                 rejected_form_error: Some(significant(self.core.linear.error_mean())),

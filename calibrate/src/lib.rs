@@ -2,7 +2,7 @@
 //!
 //! The method is the paper's Appendix B: full decode steps with r loops, `tau(r) = tau_0 + tau_r r` at each batch size and
 //! context, then `t = delta + gamma N_b + alpha N_c` over the grid. A second form with a floor under the batch's term is
-//! fitted beside it, and for a device with graphs a third with a line for each; cross-validation decides what the profile gets.
+//! fitted beside it, and for a device with graphs a table for each; cross-validation decides what the profile gets.
 //!
 //! ```text
 //! measure -> measurements -> depth (tau_0, tau_r per point) -> validation (cost, both forms) -> calibration -> profile, tables

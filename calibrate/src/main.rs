@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 mod command;
 
-use command::{CheckArgs, FitArgs, MeasureArgs};
+use command::{CheckArgs, CompareArgs, FitArgs, MeasureArgs};
 
 /// Measures how long a looped model's steps take on a device, and writes a profile for the simulator.
 #[derive(Parser)]
@@ -24,12 +24,15 @@ enum Command {
     Fit(FitArgs),
     /// Time points that no calibration fits, and say whether a profile still holds on this machine: exit code 1 if not.
     Check(CheckArgs),
+    /// Compare a profile with a table of times that it was not fitted to: exit code 1 if it does not hold.
+    Compare(CompareArgs),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse() {
         Cli { command: Some(Command::Fit(args)), .. } => command::fit(&args).map(|()| true),
         Cli { command: Some(Command::Check(args)), .. } => command::check(&args),
+        Cli { command: Some(Command::Compare(args)), .. } => command::compare(&args),
         Cli { measure: Some(args), .. } => command::measure(&args).map(|()| true),
         // clap shows the help where there is neither.
         Cli { .. } => Ok(true),

@@ -1,38 +1,43 @@
-//! A line for every graph: `delta_b + alpha_b N_c` for each batch size b that a device has a graph for.
+//! A table for every graph: its times by the KV entries read, for each batch size that a device has a graph for. For prompt
+//! chunks, which are no graphs, a line for each number of tokens.
 
-use engine::profile::{GraphCost, Graphs};
+use engine::profile::{GraphTimes, Graphs, PromptCost};
 
-use crate::cost::{Sample, r_squared, significant};
+use crate::cost::{Sample, significant};
 
-/// Points that a graph's own slope needs; with fewer it has a neighbour's.
-const SLOPE_POINTS: usize = 3;
-
-/// The lines of a stage's graphs.
+/// The tables of a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PerGraph {
-    /// By rising batch size.
-    pub costs: Vec<GraphCost>,
-    /// `(prediction - time) / scale` of each sample, predicted from the others; `None` for a graph's only one, of which the
+    /// What was measured.
+    pub table: Table,
+    /// `(prediction - time) / scale` of each sample, predicted from the others; `None` for a size's only one, of which the
     /// others say nothing.
     pub left_out: Vec<Option<f64>>,
-    /// A size that was not measured is padded to the next larger one.
-    padded: bool,
 }
 
-/// How the lines' slopes are found.
+/// By what a stage's times are looked up.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Table {
+    /// A decode stage, by rising batch size.
+    Graphs(Vec<GraphTimes>),
+    /// Prefill, by rising number of tokens.
+    Prompts(Vec<PromptCost>),
+}
+
+/// What is fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slopes {
-    /// The stage reads no KV.
-    None,
-    /// Each graph's own, and rows are padded to a graph.
-    Own,
-    /// One for all sizes, and between two sizes lies the line through them.
-    Common,
+pub enum Kind {
+    /// A decode stage that reads no KV.
+    Decode,
+    /// A decode stage that does.
+    DecodeOverKv,
+    /// Prompt chunks.
+    Prefill,
 }
 
 impl PerGraph {
-    /// Fits samples of which most can be predicted from the others; `None` if there are too few.
-    pub fn new(samples: &[Sample], slopes: Slopes) -> Option<Self> {
+    /// Takes samples of which most can be predicted from the others; `None` if there are too few.
+    pub fn new(samples: &[Sample], kind: Kind) -> Option<Self> {
         let alone = |sample: &Sample| samples.iter().filter(|other| other.rows == sample.rows).count() == 1;
         if samples.iter().filter(|sample| alone(sample)).count() * 2 > samples.len() {
             return None;
@@ -40,27 +45,11 @@ impl PerGraph {
         let left_out = |(left, sample): (usize, &Sample)| {
             let others: Vec<Sample> =
                 samples.iter().enumerate().filter(|&(i, _)| i != left).map(|(_, other)| *other).collect();
-            let predicted = || Self::fit(&others, slopes).time_ms(sample);
+            let predicted = || Table::new(&others, kind).time_ms(sample);
             (!alone(sample)).then(|| (predicted() - sample.time_ms) / sample.scale_ms)
         };
         let left_out = samples.iter().enumerate().map(left_out).collect();
-        Some(Self { left_out, ..Self::fit(samples, slopes) })
-    }
-
-    fn fit(samples: &[Sample], slopes: Slopes) -> Self {
-        Self { costs: costs(samples, slopes), padded: slopes != Slopes::Common, left_out: Vec::new() }
-    }
-
-    /// What the lines say for a sample.
-    pub fn time_ms(&self, sample: &Sample) -> f64 {
-        let time_ms = if self.padded { Graphs::time_ms } else { Graphs::between_ms };
-        time_ms(&self.costs, sample.rows as u32, sample.entries as u64).unwrap_or(f64::NAN)
-    }
-
-    /// Coefficient of determination of the times.
-    pub fn r_squared(&self, samples: &[Sample]) -> f64 {
-        let times: Vec<_> = samples.iter().map(|sample| (sample.time_ms, self.time_ms(sample))).collect();
-        r_squared(&times)
+        Some(Self { table: Table::new(samples, kind), left_out })
     }
 
     /// Mean absolute relative error of left-out samples.
@@ -75,27 +64,70 @@ impl PerGraph {
     }
 }
 
-fn costs(samples: &[Sample], slopes: Slopes) -> Vec<GraphCost> {
-    let mut rows: Vec<u32> = samples.iter().map(|sample| sample.rows as u32).collect();
-    rows.sort_unstable();
-    rows.dedup();
-    let groups: Vec<(u32, Group)> = rows
-        .into_iter()
-        .map(|rows| (rows, Group(samples.iter().filter(|sample| sample.rows as u32 == rows).copied().collect())))
-        .collect();
-    let own = groups.iter().filter(|(_, group)| group.0.len() >= SLOPE_POINTS);
-    let own: Vec<(u32, f64)> = own.filter_map(|(rows, group)| Some((*rows, slope([group])?))).collect();
-    let common = slope(groups.iter().map(|(_, group)| group)).unwrap_or(0.0);
-    let cost = |(rows, group): &(u32, Group)| {
-        let alpha_ns = match slopes {
-            Slopes::None => 0.0,
-            Slopes::Own => {
-                own.iter().min_by_key(|(other, _)| other.abs_diff(*rows)).map_or(common, |&(_, slope)| slope)
-            }
-            Slopes::Common => common,
+impl Table {
+    fn new(samples: &[Sample], kind: Kind) -> Self {
+        let mut sizes: Vec<u32> = samples.iter().map(|sample| sample.rows as u32).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let of = |size: u32| samples.iter().filter(|sample| sample.rows as u32 == size).copied().collect();
+        let groups: Vec<(u32, Group)> = sizes.into_iter().map(|size| (size, Group(of(size)))).collect();
+        match kind {
+            Kind::Prefill => Self::Prompts(prompts(&groups)),
+            Kind::Decode => Self::Graphs(
+                groups
+                    .iter()
+                    .map(|(rows, group)| GraphTimes {
+                        rows: *rows,
+                        at: vec![(0, significant(group.mean(|s| s.time_ms).max(0.0)))],
+                    })
+                    .collect(),
+            ),
+            Kind::DecodeOverKv => Self::Graphs(graphs(&groups)),
+        }
+    }
+
+    /// What the table says for a sample.
+    pub fn time_ms(&self, sample: &Sample) -> f64 {
+        let (size, entries) = (sample.rows as u32, sample.entries as u64);
+        let time_ms = match self {
+            Self::Graphs(graphs) => Graphs::time_ms(graphs, size, entries),
+            Self::Prompts(prompts) => Graphs::prompt_ms(prompts, size, entries),
         };
-        let delta_ms = group.mean(|s| s.time_ms - alpha_ns * s.entries / 1e6);
-        GraphCost { rows: *rows, delta_ms: significant(delta_ms.max(0.0)), alpha_ns: significant(alpha_ns) }
+        time_ms.unwrap_or(f64::NAN)
+    }
+}
+
+/// Points of each graph. One with a single point gets a second by the slope at the end of its nearest neighbour that has one.
+fn graphs(groups: &[(u32, Group)]) -> Vec<GraphTimes> {
+    let measured: Vec<GraphTimes> =
+        groups.iter().map(|(rows, group)| GraphTimes { rows: *rows, at: group.points() }).collect();
+    let sloped = |graph: &&GraphTimes| graph.at.len() > 1;
+    let extended = |graph: &GraphTimes| {
+        let nearest = measured.iter().filter(sloped).min_by_key(|other| other.rows.abs_diff(graph.rows));
+        let mut graph = graph.clone();
+        if let (&[(entries, ms)], Some(nearest)) = (&graph.at[..], nearest) {
+            let last = nearest.at.len() - 1;
+            let ((low, low_ms), (high, high_ms)) = (nearest.at[last - 1], nearest.at[last]);
+            let slope = (high_ms - low_ms) / (high - low) as f64;
+            graph.at.push((2 * entries, significant(ms + slope * entries as f64)));
+        }
+        graph
+    };
+    measured.iter().map(extended).collect()
+}
+
+/// A line for each number of tokens, with one slope for all.
+fn prompts(groups: &[(u32, Group)]) -> Vec<PromptCost> {
+    let (mut spread, mut together) = (0.0, 0.0);
+    for (_, group) in groups {
+        let (entries, time_ms) = (group.mean(|s| s.entries), group.mean(|s| s.time_ms));
+        spread += group.sum(|s| (s.entries - entries).powi(2));
+        together += group.sum(|s| (s.entries - entries) * (s.time_ms - time_ms));
+    }
+    let alpha_ns = if spread > 0.0 { (together / spread * 1e6).max(0.0) } else { 0.0 };
+    let cost = |(tokens, group): &(u32, Group)| {
+        let delta_ms = group.mean(|s| s.time_ms - alpha_ns * s.entries / 1e6).max(0.0);
+        PromptCost { tokens: *tokens, delta_ms: significant(delta_ms), alpha_ns: significant(alpha_ns) }
     };
     groups.iter().map(cost).collect()
 }
@@ -112,17 +144,15 @@ impl Group {
     fn mean(&self, value: impl Fn(&Sample) -> f64) -> f64 {
         self.sum(value) / self.sum(|_| 1.0)
     }
-}
 
-/// The `alpha` in ns that sizes have in common, each with a `delta` of its own; `None` if nothing tells.
-fn slope<'a>(groups: impl IntoIterator<Item = &'a Group>) -> Option<f64> {
-    let (mut spread, mut together) = (0.0, 0.0);
-    for group in groups {
-        let (entries, time_ms) = (group.mean(|s| s.entries), group.mean(|s| s.time_ms));
-        spread += group.sum(|s| (s.entries - entries).powi(2));
-        together += group.sum(|s| (s.entries - entries) * (s.time_ms - time_ms));
+    /// By rising entries; the mean of those with equally many.
+    fn points(&self) -> Vec<(u64, f64)> {
+        let mut samples: Vec<(u64, f64)> = self.0.iter().map(|s| (s.entries as u64, s.time_ms)).collect();
+        samples.sort_by_key(|&(entries, _)| entries);
+        let equal = samples.chunk_by(|a, b| a.0 == b.0);
+        let mean = |equal: &[(u64, f64)]| equal.iter().map(|&(_, ms)| ms).sum::<f64>() / equal.len() as f64;
+        equal.map(|equal| (equal[0].0, significant(mean(equal).max(0.0)))).collect()
     }
-    (spread > 0.0).then(|| (together / spread * 1e6).max(0.0))
 }
 
 #[cfg(test)]
@@ -145,22 +175,23 @@ mod tests {
     }
 
     #[test]
-    fn every_graph_has_its_own_line() {
+    fn every_graph_has_its_own_times() {
         let grid = [1, 8, 64].into_iter().flat_map(|rows| [128, 512, 2048, 4096].map(|context| (rows, context)));
         let samples: Vec<_> = grid.map(|(rows, context)| sample(rows, context, truth(rows, context))).collect();
-        let fit = PerGraph::new(&samples, Slopes::Own).expect("enough points");
+        let fit = PerGraph::new(&samples, Kind::DecodeOverKv).expect("enough points");
         assert!(fit.error_max() < 1e-5, "{fit:?}");
         let other = sample(8, 1000, truth(8, 1000));
-        assert!((fit.time_ms(&other) / other.time_ms - 1.0).abs() < 1e-5, "{fit:?}");
+        assert!((fit.table.time_ms(&other) / other.time_ms - 1.0).abs() < 1e-5, "{fit:?}");
     }
 
     #[test]
     fn a_graph_with_one_context_has_its_neighbours_slope_and_is_not_judged() {
         let mut samples: Vec<_> = [128, 512, 2048].map(|context| sample(64, context, truth(64, context))).into();
         samples.push(sample(128, 128, truth(128, 128)));
-        let fit = PerGraph::new(&samples, Slopes::Own).expect("enough points");
+        let fit = PerGraph::new(&samples, Kind::DecodeOverKv).expect("enough points");
         assert_eq!(fit.left_out[3], None);
-        assert!((fit.costs[1].alpha_ns - 45.0).abs() < 1e-3, "{fit:?}");
-        assert_eq!(PerGraph::new(&samples[2..], Slopes::Own), None);
+        let other = sample(128, 1024, truth(128, 1024));
+        assert!((fit.table.time_ms(&other) / other.time_ms - 1.0).abs() < 1e-5, "{fit:?}");
+        assert_eq!(PerGraph::new(&samples[2..], Kind::DecodeOverKv), None);
     }
 }

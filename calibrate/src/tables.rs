@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use engine::profile::{HostCost, StageCost};
+use engine::profile::{GraphTimes, HostCost, StageCost};
 
 use crate::boundary::Boundary;
 use crate::calibration::{Calibration, form_name};
@@ -11,7 +11,7 @@ use crate::check::Errors;
 use crate::cost::{COEFFICIENTS, CostFit};
 use crate::depth::DepthFit;
 use crate::measurements::Stage;
-use crate::per_graph::PerGraph;
+use crate::per_graph::{PerGraph, Table};
 use crate::validation::Judged;
 
 /// Contexts at which saturation batch sizes are shown.
@@ -33,8 +33,8 @@ pub fn render(calibration: &Calibration) -> String {
     });
     text += &table(&["coefficient", "value", "+- 95%", "relative", "bootstrap 95%"], rows);
     text += &held_at_zero(chosen);
-    if let Some(fit) = &core.per_graph {
-        let _ = write!(text, "\nby graph\n\n{}", graph_table(fit));
+    if let Some(PerGraph { table: Table::Graphs(graphs), .. }) = &core.per_graph {
+        let _ = write!(text, "\nby graph\n\n{}", graph_table(graphs));
     }
     let _ = write!(text, "\ncovariance\n\n{}", covariance_table(chosen));
     let _ = write!(text, "\nresiduals\n\n{}", residual_table(core));
@@ -112,11 +112,10 @@ fn judged_section(name: &str, judged: &Judged) -> String {
     });
     let per_graph = judged.per_graph.iter().map(|fit| {
         let [mean, worst] = [fit.error_mean(), fit.error_max()].map(|error| format!("{:.3}%", error * 1e2));
-        vec!["per graph".into(), mean, worst, format!("{:.6}", fit.r_squared(&judged.samples)), "chosen".into()]
+        vec!["per graph".into(), mean, worst, "-".into(), "chosen".into()]
     });
     let forms = table(&["form", "left-out mean", "left-out worst", "R^2", ""], rows.chain(per_graph));
-    let formula =
-        "delta + gamma N_b + alpha N_c, or with max(floor, gamma N_b), or delta_b + alpha_b N_c for each graph";
+    let formula = "delta + gamma N_b + alpha N_c, or with max(floor, gamma N_b), or a table for each graph";
     format!("{name}: {formula}, {} points\n\n{forms}\n", judged.samples.len())
 }
 
@@ -152,12 +151,12 @@ fn residual_table(judged: &Judged) -> String {
     table(&["context", "batch", "N_b", "time ms", "fit ms", "error", "left out"], rows)
 }
 
-fn graph_table(fit: &PerGraph) -> String {
-    let rows = fit
-        .costs
-        .iter()
-        .map(|graph| vec![graph.rows.to_string(), format!("{:.4}", graph.delta_ms), format!("{:.2}", graph.alpha_ns)]);
-    table(&["graph", "delta ms", "alpha ns"], rows)
+fn graph_table(graphs: &[GraphTimes]) -> String {
+    let rows = graphs.iter().map(|graph| {
+        let times = graph.at.iter().map(|(entries, ms)| format!("{entries}: {ms:.4}")).collect::<Vec<_>>();
+        vec![graph.rows.to_string(), times.join(", ")]
+    });
+    table(&["graph", "N_c: ms"], rows)
 }
 
 fn prefill_residuals(judged: &Judged) -> String {

@@ -3,7 +3,7 @@
 use crate::cost::{CostFit, Form, Sample, Shape, fit};
 use crate::error::CalibrateError;
 use crate::measurements::Stage;
-use crate::per_graph::{PerGraph, Slopes};
+use crate::per_graph::{Kind, PerGraph};
 
 /// Points that a judged fit needs: with one left out, one more than the roofline's four parameters.
 pub const POINTS_MIN: usize = 6;
@@ -28,7 +28,7 @@ pub struct Judged {
     pub roofline: Option<Candidate>,
     /// Which of the two describes all batch sizes better.
     pub form: Form,
-    /// A line for each graph, if the device has graphs and these predict better than one line for all.
+    /// A table for each graph, if the device has graphs and these predict better than one line for all.
     pub per_graph: Option<PerGraph>,
 }
 
@@ -47,7 +47,7 @@ impl Candidate {
 impl Judged {
     /// What the best form says for a sample.
     pub fn time_ms(&self, sample: &Sample) -> f64 {
-        self.per_graph.as_ref().map_or_else(|| self.chosen().fit.time_ms(sample), |fit| fit.time_ms(sample))
+        self.per_graph.as_ref().map_or_else(|| self.chosen().fit.time_ms(sample), |fit| fit.table.time_ms(sample))
     }
 
     /// Left-out errors of the best form, by sample.
@@ -99,18 +99,18 @@ pub fn judge(stage: Stage, samples: Vec<Sample>, reads_kv: bool) -> Result<Judge
     Ok(Judged { linear, roofline, form, samples, per_graph: None })
 }
 
-/// The same for a device with graphs: a line for each is kept if its errors are smaller by as much.
+/// The same for a device with graphs: a table for each is kept if its errors are smaller by as much.
 ///
 /// # Errors
 /// As [`judge`].
 pub fn judge_graphs(stage: Stage, samples: Vec<Sample>, reads_kv: bool) -> Result<Judged, CalibrateError> {
     let judged = judge(stage, samples, reads_kv)?;
-    let slopes = match (stage, reads_kv) {
-        (Stage::Prefill, _) => Slopes::Common,
-        (_, true) => Slopes::Own,
-        (_, false) => Slopes::None,
+    let kind = match (stage, reads_kv) {
+        (Stage::Prefill, _) => Kind::Prefill,
+        (_, true) => Kind::DecodeOverKv,
+        (_, false) => Kind::Decode,
     };
-    let per_graph = PerGraph::new(&judged.samples, slopes);
+    let per_graph = PerGraph::new(&judged.samples, kind);
     let better = |fit: &PerGraph| is_clearly_better(fit.left_out.iter().copied(), judged.chosen());
     let per_graph = per_graph.filter(better);
     Ok(Judged { per_graph, ..judged })

@@ -2,7 +2,7 @@
 //!
 //! Every stage costs `delta + max(floor, gamma N_b) + alpha N_c` (the paper's Section 5), with `N_b` the rows padded to the
 //! graph bucket and `N_c` the KV entries that they read. `floor = 0` is the paper's linear form; a roofline has the time to
-//! stream the weights as its floor. Where every graph was measured, each has a line of its own instead.
+//! stream the weights as its floor. Where every graph was measured, each has a table of its own instead.
 
 mod buckets;
 mod graphs;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use buckets::{BucketSizes, Buckets};
-pub use graphs::{GraphCost, Graphs};
+pub use graphs::{GraphTimes, Graphs, PromptCost};
 pub use kv_tile::KvTile;
 
 use crate::architecture::Architecture;
@@ -181,14 +181,14 @@ pub struct Fit {
     #[serde(default)]
     pub cross_validated_error_max: f64,
     /// The mean error of the form that predicts left-out points worse, where it could be fitted; of the linear one if the graphs
-    /// have lines of their own.
+    /// have tables of their own.
     #[serde(default)]
     pub rejected_form_error: Option<f64>,
     /// Which form predicts left-out points better: `linear`, `roofline` or `per_graph`.
     pub form: String,
     /// 95% confidence half-width of each coefficient, by name.
     pub half_width: BTreeMap<String, f64>,
-    /// How the coefficients' errors go together, to carry them into predictions; none if the graphs have lines of their own.
+    /// How the coefficients' errors go together, to carry them into predictions; none if the graphs have tables of their own.
     #[serde(default)]
     pub covariance: Option<Covariance>,
 }
@@ -339,7 +339,7 @@ impl Profile {
 
     /// The profile with a variant's values in place.
     pub fn with(&self, variant: &Variant) -> Self {
-        let kept = |graphs: &[GraphCost], replaced: Option<StageCost>| match replaced {
+        let kept = |graphs: &[GraphTimes], replaced: Option<StageCost>| match replaced {
             Some(_) => Vec::new(),
             None => graphs.to_vec(),
         };
@@ -383,7 +383,7 @@ impl Profile {
     /// Milliseconds for prompt chunks, each (KV entries before it, new tokens).
     pub fn prefill_ms(&self, chunks: impl IntoIterator<Item = (u32, u32)> + Clone) -> f64 {
         let (tokens, attended) = self.prefill.load(chunks.clone());
-        Graphs::between_ms(&self.graphs.prefill, tokens, attended).unwrap_or_else(|| self.prefill.time_ms(chunks))
+        Graphs::prompt_ms(&self.graphs.prefill, tokens, attended).unwrap_or_else(|| self.prefill.time_ms(chunks))
     }
 
     /// `N_c` of rows that each read so many KV entries.
@@ -406,15 +406,8 @@ impl Profile {
         for (name, cost) in [("core", &self.core), ("prelude", &self.prelude), ("coda", &self.coda)] {
             times(name, [cost.delta_ms, cost.floor_ms, cost.gamma_us, cost.alpha_ns])?;
         }
-        for (stage, graphs) in self.graphs.stages() {
-            for (index, GraphCost { delta_ms, alpha_ns, .. }) in graphs.iter().enumerate() {
-                at_least_zero(&format!("graphs.{stage}.{index}.delta_ms"), *delta_ms)?;
-                at_least_zero(&format!("graphs.{stage}.{index}.alpha_ns"), *alpha_ns)?;
-            }
-            if !graphs.is_sorted_by(|a, b| a.rows < b.rows) {
-                let reason = "rows must rise from graph to graph".into();
-                return Err(ProfileError { field: format!("graphs.{stage}"), reason });
-            }
+        if let Some((field, reason)) = self.graphs.fault() {
+            return Err(ProfileError { field, reason: reason.into() });
         }
         let PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns, tile_pairs } = self.prefill;
         times("prefill", [delta_ms, floor_ms, gamma_us, alpha_ns])?;

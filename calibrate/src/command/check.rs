@@ -1,11 +1,12 @@
-//! `calibrate check profile.yaml --device ..`: times points that no calibration fits, and compares.
+//! `calibrate check profile.yaml --device ..`: times points that no calibration fits, and compares. `calibrate compare` does the
+//! second half alone, for a table of times.
 
 use std::path::{Path, PathBuf};
 
 use calibrate::check::{self, Errors};
 use calibrate::error::CalibrateError;
 use calibrate::measure::{self, Ledger, Plan, Watch};
-use calibrate::measurements::{Stage, medians};
+use calibrate::measurements::{self, Measurement, Stage, medians};
 use calibrate::tables::check_table;
 use clap::Args;
 use engine::architecture::Architecture;
@@ -26,7 +27,32 @@ pub(crate) struct CheckArgs {
     out: PathBuf,
 }
 
-/// Says whether the profile holds.
+#[derive(Args)]
+pub(crate) struct CompareArgs {
+    /// The profile.
+    profile: PathBuf,
+    /// Times that it was not fitted to, as a calibration or a check writes them.
+    measurements: PathBuf,
+}
+
+/// Says whether the profile agrees with a table.
+pub(crate) fn compare(args: &CompareArgs) -> Result<bool, CalibrateError> {
+    let profile = read_profile(&args.profile)?;
+    Ok(judge(&profile, &measurements::read(&args.measurements)?.rows))
+}
+
+/// Prints a profile's errors and says whether it holds.
+fn judge(profile: &Profile, measured: &[Measurement]) -> bool {
+    let errors = check::errors(profile, &medians(measured, false));
+    print!("{}", check_table(&errors));
+    let holds = check::holds(profile, &errors);
+    let verdict = if holds { "holds" } else { "does not hold" };
+    let core = errors.get(&Stage::Core).map_or(f64::NAN, |Errors { mean, .. }| mean * 1e2);
+    println!("\n\"{}\" {verdict}: core steps are off by {core:.2}% on average", profile.name);
+    holds
+}
+
+/// Says whether the profile holds on this machine.
 pub(crate) fn check(args: &CheckArgs) -> Result<bool, CalibrateError> {
     let profile = read_profile(&args.profile)?;
     let model = model(&profile.model)?;
@@ -58,12 +84,7 @@ impl Job for Checking<'_> {
         let mut ledger = Ledger::open(out, &format!("{}, {}, revision {REVISION}; {plan}", model.name, subject.how))?;
         measure::measure(plan, model, make, watch, &mut ledger, &mut |_| ())?;
         ledger.complete()?;
-        let errors = check::errors(profile, &medians(ledger.rows(), false));
-        print!("{}", check_table(&errors));
-        *holds = check::holds(profile, &errors);
-        let verdict = if *holds { "holds" } else { "no longer holds: calibrate again" };
-        let core = errors.get(&Stage::Core).map_or(f64::NAN, |Errors { mean, .. }| mean * 1e2);
-        println!("\n\"{}\" {verdict} (core steps are off by {core:.2}% on average)", profile.name);
+        *holds = judge(profile, ledger.rows());
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use engine::layout::Layout;
 use engine::profile::{Buckets, Profile};
 use reports::Timing;
 
-pub(crate) use check::{CheckArgs, check};
+pub(crate) use check::{CheckArgs, CompareArgs, check, compare};
 pub(crate) use fit::{FitArgs, fit};
 pub(crate) use measure::{MeasureArgs, measure};
 

@@ -35,10 +35,31 @@ fn a_fit_writes_a_profile_and_prints_its_tables() {
     profile.check().expect("a sound profile");
     assert_eq!((profile.name.as_str(), profile.model.as_str()), ("ouro-1.4b on h100-80gb", "ouro-1.4b"));
     assert!((profile.core.delta_ms - 5.4).abs() < 0.1, "{:?}", profile.core);
-    let files = std::fs::read_dir(folder.path()).expect("readable").count();
-    assert_eq!(files, 2, "nothing but the measurements and the profile is left");
+    let files = std::fs::read_dir(folder.path()).expect("readable").map(|file| file.expect("readable").file_name());
+    let mut files: Vec<_> = files.map(|name| name.to_string_lossy().into_owned()).collect();
+    files.sort();
+    assert_eq!(files, ["m.csv", "p.parquet", "p.yaml", "p_latency.svg", "p_residuals.svg"]);
     let same = run(folder.path(), &options);
     assert_eq!(output.stdout, same.stdout, "the same measurements and seed give the same bytes");
+}
+
+#[test]
+fn a_profile_is_compared_with_times_that_it_was_not_fitted_to() {
+    let folder = folder_with_measurements();
+    let fit = run(folder.path(), &["m.csv", "--model", "ouro-1.4b", "--device", "h100-80gb", "--out", "p.yaml"]);
+    assert!(fit.status.success(), "{}", String::from_utf8_lossy(&fit.stderr));
+    let mut slower = shipped("ouro-1.4b");
+    slower.core.delta_ms *= 1.2;
+    for (machine, verdict, code) in [(shipped("ouro-1.4b"), "holds", 0), (slower, "does not hold", 1)] {
+        let text = csv(&machine, &[1, 2, 4], Timed::StepsAndStages, 0.003, 5);
+        std::fs::write(folder.path().join("other.csv"), text).expect("writable");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_calibrate"));
+        let output = command.current_dir(folder.path()).args(["compare", "p.yaml", "other.csv"]).output();
+        let output = output.expect("the binary runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(verdict) && said.contains("prefill"), "{said}");
+        assert_eq!(output.status.code(), Some(code), "{said}");
+    }
 }
 
 #[test]

@@ -12,6 +12,8 @@ fn run(folder: &Path, options: &str) -> Output {
 
 const SMALL: &str = "--batches 1,8,32 --contexts 16,64,128 --rounds 2 --resamples 20 --budget 60s --threads 1";
 
+const CHECKED: &str = "--batches 3,12 --contexts 24,96 --budget 20s --threads 1";
+
 /// A busy machine can make loops seem to take no time, of which there is no profile.
 const TRIES: usize = 4;
 
@@ -33,6 +35,14 @@ fn tiny_models_are_calibrated_on_this_cpu() {
         profile.check().expect("a sound profile");
         assert_eq!((profile.name, profile.model), (format!("{model} on here"), model.to_owned()));
         assert!(profile.source.starts_with("measured 2026-01-02 by `calibrate --model"), "{}", profile.source);
+
+        // Other points are timed and compared; whether the profile holds is up to this machine.
+        let check = run(folder.path(), &format!("check p.yaml --device cpu {CHECKED}"));
+        assert!(matches!(check.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&check.stderr));
+        let said = String::from_utf8_lossy(&check.stdout);
+        for expected in ["mean error", "core", "step", "on average"] {
+            assert!(said.contains(expected), "no `{expected}` in {said}");
+        }
 
         // The table alone gives the same tables again.
         let fit = format!("fit p.csv --model {model} --base p.yaml --resamples 20 --out q.yaml");
@@ -56,6 +66,7 @@ fn bad_options_are_exit_code_2_and_leave_nothing() {
     let good = "--model tiny-ouro --device cpu --out p.yaml";
     check("", "Usage: calibrate");
     check("--model tiny-ouro", "--device <DEVICE>");
+    check("check nowhere.yaml --device cpu", "nowhere.yaml: No such file");
     check("--model tiny --device cpu --out p.yaml", "--model: there is no model `tiny`, only ");
     check("--model tiny-ouro --device abacus --out p.yaml", "invalid value 'abacus'");
     check(&format!("{good} --budget 60"), "must be a time with its unit, like 500ms, 60s or 8min, got `60`");
