@@ -18,8 +18,8 @@ use crate::per_graph::{PerGraph, Table};
 use crate::prefill::Prefill;
 use crate::validation::{Judged, judge, judge_graphs};
 
-/// Candidates for what a missing entry of a tile costs.
-const TILE_SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+/// Candidates for what a missing entry of a tile costs, beside nothing.
+const TILE_SHARES: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
 /// What the measurements do not say by themselves.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,31 +88,12 @@ impl Calibration {
         Self::fit(&medians(measurements, true), setup).or_else(|_| Self::fit(&medians(measurements, false), setup))
     }
 
-    /// The tile's share is the one of a few under which left-out core steps with begun tiles are predicted best: only these tell.
     fn fit(measurements: &[Measurement], setup: &Setup) -> Result<Self, CalibrateError> {
-        let tokens = setup.kv_tile_tokens;
-        let shares: &[f64] = if tokens > 0 { &TILE_SHARES } else { &[0.0] };
-        let fits = shares.iter().map(|&share| Self::fit_tiled(measurements, setup, KvTile { tokens, share }));
-        let fits = fits.collect::<Result<Vec<_>, _>>()?;
-        let error = |fit: &Self| {
-            let errors = fit.core.samples.iter().zip(fit.core.left_out());
-            let begun = errors.filter(|(sample, _)| tokens > 0 && sample.context % tokens != 0);
-            begun.filter_map(|(_, error)| Some(error?.abs())).sum::<f64>()
-        };
-        let best = fits.into_iter().min_by(|a, b| error(a).total_cmp(&error(b)));
-        Ok(best.expect("one share at least"))
-    }
-
-    fn fit_tiled(measurements: &[Measurement], setup: &Setup, tile: KvTile) -> Result<Self, CalibrateError> {
         let points = by_point(measurements)?;
+        let (tile, core) = fit_core(&points, setup)?;
         let sample = |point: &DepthFit, time_ms, scale_ms| {
             decode_sample((&setup.buckets, tile), point.batch, point.context, time_ms, scale_ms)
         };
-        // A slope that noise made too small must not weigh the more for it, so errors are relative to the step's share.
-        let share_ms = |point: &DepthFit| point.deepest_ms / f64::from(point.deepest);
-        let slopes = points.iter().map(|point| sample(point, point.tau_r_ms, share_ms(point))).collect();
-        let judge_decode = if setup.graphs { judge_graphs } else { judge };
-        let core = judge_decode(Stage::Core, slopes, true)?;
         let bootstrap = resample(&core.samples, core.chosen().fit.shape, setup.resamples, setup.seed);
         let stage_overhead = stage_overhead(measurements, &points)?;
         let intercepts: Vec<_> = points.iter().map(|point| sample(point, point.tau_0_ms, point.deepest_ms)).collect();
@@ -238,6 +219,28 @@ pub fn form_name(form: Form) -> &'static str {
 
 fn of_stage(measurements: &[Measurement], stage: Stage) -> impl Iterator<Item = &Measurement> {
     measurements.iter().filter(move |measurement| measurement.stage == stage)
+}
+
+/// The fit of the core, under the tiles whose begun ones it predicts best when these are left out: only they tell what one costs.
+fn fit_core(points: &[DepthFit], setup: &Setup) -> Result<(KvTile, Judged), CalibrateError> {
+    let tokens = setup.kv_tile_tokens;
+    let tiles = TILE_SHARES.iter().filter(|_| tokens > 0).map(|&share| KvTile { tokens, share });
+    let fit = |tile: KvTile| {
+        let slopes = points.iter().map(|point| {
+            // A slope that noise made too small must not weigh the more for it, so errors are relative to the step's share.
+            let share_ms = point.deepest_ms / f64::from(point.deepest);
+            decode_sample((&setup.buckets, tile), point.batch, point.context, point.tau_r_ms, share_ms)
+        });
+        let judge_decode = if setup.graphs { judge_graphs } else { judge };
+        Ok((tile, judge_decode(Stage::Core, slopes.collect(), true)?))
+    };
+    let fits = [KvTile::default()].into_iter().chain(tiles).map(fit).collect::<Result<Vec<_>, CalibrateError>>()?;
+    let error = |(_, core): &(KvTile, Judged)| {
+        let errors = core.samples.iter().zip(core.left_out());
+        let begun = errors.filter(|(sample, _)| tokens > 0 && sample.context % tokens != 0);
+        begun.filter_map(|(_, error)| Some(error?.abs())).sum::<f64>()
+    };
+    Ok(fits.into_iter().min_by(|a, b| error(a).total_cmp(&error(b))).expect("one without tiles at least"))
 }
 
 fn decode_sample((buckets, tile): (&Buckets, KvTile), batch: u32, context: u32, time_ms: f64, scale_ms: f64) -> Sample {

@@ -1,7 +1,8 @@
 //! The shipped profiles parse, are sound, say what the paper says, and are what their README derives.
 
 use calibrate::calibration::{Calibration, Setup};
-use calibrate::measurements::parse;
+use calibrate::check::{MEAN_MAX, WORST_MAX, errors};
+use calibrate::measurements::{Measurement, Stage, parse};
 use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::profile::{PrefillCost, Profile, StageCost};
@@ -14,6 +15,13 @@ const HUGINN: &str = include_str!("../profiles/h100-paper/huginn-3.5b.yaml");
 const CPU: [(&str, &str); 2] = [
     (include_str!("../profiles/cpu/tiny-ouro.yaml"), include_str!("../profiles/cpu/tiny-ouro.csv")),
     (include_str!("../profiles/cpu/tiny-huginn.yaml"), include_str!("../profiles/cpu/tiny-huginn.csv")),
+];
+
+/// Those of a GPU, whose graphs have tables of their own.
+const H200: [(&str, &str); 3] = [
+    (include_str!("../profiles/h200/ouro-1.4b.yaml"), include_str!("../profiles/h200/ouro-1.4b.csv")),
+    (include_str!("../profiles/h200/ouro-2.6b.yaml"), include_str!("../profiles/h200/ouro-2.6b.csv")),
+    (include_str!("../profiles/h200/huginn-3.5b.yaml"), include_str!("../profiles/h200/huginn-3.5b.csv")),
 ];
 
 /// B*(8192) of the nominal profile and of its variants.
@@ -159,16 +167,17 @@ fn prefill_is_derived_from_flops() {
 
 #[test]
 fn measured_profiles_are_what_their_times_give() {
-    for (text, times) in CPU {
+    for (text, times) in CPU.into_iter().chain(H200) {
         let shipped = profile(text);
         let model = Architecture::builtin(&shipped.model).expect("built in");
         let rows = parse(times.as_bytes(), &shipped.name).expect("a table").rows;
+        let graphs = !shipped.graphs.is_empty();
         let setup = Setup {
             base: Profile::roofline(&shipped.device, &model),
             device: shipped.device.clone(),
             buckets: shipped.buckets,
-            graphs: false,
-            kv_tile_tokens: 0,
+            graphs,
+            kv_tile_tokens: if graphs { 128 } else { 0 },
             layout: Layout::LastExited,
             resamples: 0,
             seed: 0,
@@ -176,6 +185,7 @@ fn measured_profiles_are_what_their_times_give() {
         };
         let fitted = Calibration::new(&rows, &setup).expect("a full grid");
         let fitted = fitted.profile(&setup, &shipped.name, "").expect("sound");
+        assert_eq!((&shipped.graphs, shipped.kv_tile), (&fitted.graphs, fitted.kv_tile), "{}", shipped.name);
         let what = |term: &str| format!("{} {term}", shipped.name);
         for (name, found, derived) in [
             ("core", shipped.core, fitted.core),
@@ -189,5 +199,22 @@ fn measured_profiles_are_what_their_times_give() {
         close(shipped.stage_overhead_us, fitted.stage_overhead_us, &what("stage overhead"));
         close(shipped.host.build_us, fitted.host.build_us, &what("build"));
         close(shipped.transfer.offload_gb_per_s, fitted.transfer.offload_gb_per_s, &what("offload"));
+    }
+}
+
+#[test]
+fn the_h200_profiles_predict_points_that_they_were_not_fitted_to() {
+    let held_out = [
+        (H200[0].0, include_str!("../profiles/h200/ouro-1.4b_held_out.csv")),
+        (H200[2].0, include_str!("../profiles/h200/huginn-3.5b_held_out.csv")),
+    ];
+    for ((text, others), fitted) in held_out.into_iter().zip([H200[0].1, H200[2].1]) {
+        let profile = profile(text);
+        let [others, fitted] =
+            [others, fitted].map(|times| parse(times.as_bytes(), &profile.name).expect("a table").rows);
+        let point = |row: &Measurement| (row.stage, row.batch, row.context, row.loops, row.tokens);
+        assert!(others.iter().all(|row| fitted.iter().all(|other| point(row) != point(other))), "{}", profile.name);
+        let core = errors(&profile, &others)[&Stage::Core];
+        assert!(core.points >= 19 && core.mean <= MEAN_MAX && core.worst.abs() <= WORST_MAX, "{core:?}");
     }
 }

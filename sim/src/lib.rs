@@ -18,6 +18,7 @@ pub mod quick;
 pub mod repeats;
 pub mod run;
 pub mod scenario;
+pub mod shipped;
 pub mod steps;
 pub mod sweep;
 pub mod tune;

@@ -10,6 +10,7 @@ use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Work
 
 use crate::numbers::{Count, Share};
 use crate::scenario::{Entry, FinishSettings, ModeName, ProfileChoice, Scenario};
+use crate::shipped;
 
 /// A scenario, ready to run.
 #[derive(Clone, Debug)]
@@ -192,18 +193,8 @@ fn r_min(scenario: &Scenario, model: &Architecture) -> Depth {
 
 fn profile(scenario: &Scenario, model: &Architecture) -> Result<Profile, PlanError> {
     let profile = match &scenario.profile {
-        ProfileChoice::H100Paper => {
-            let text = match model.name.as_str() {
-                "ouro-1.4b" => include_str!("../../calibrate/profiles/h100-paper/ouro-1.4b.yaml"),
-                "ouro-2.6b" => include_str!("../../calibrate/profiles/h100-paper/ouro-2.6b.yaml"),
-                "huginn-3.5b" => include_str!("../../calibrate/profiles/h100-paper/huginn-3.5b.yaml"),
-                name => {
-                    let reason = format!(
-                        "the paper has no figures for {name}: use `profile: {{ roofline: {{ gpu: h100-80gb }} }}`, or calibrate"
-                    );
-                    return Err(fault("profile", reason));
-                }
-            };
+        choice @ (ProfileChoice::H100Paper | ProfileChoice::H200) => {
+            let text = shipped::profile(choice, &model.name).map_err(|reason| fault("profile", reason))?;
             crate::load::parse(text).map_err(|error| fault("profile", error))?
         }
         ProfileChoice::File(path) => {

@@ -87,6 +87,8 @@ pub enum ProfileChoice {
     /// The paper's H100, derived from its published figures.
     #[serde(rename = "h100-paper")]
     H100Paper,
+    /// Our engine on an H200, calibrated.
+    H200,
     /// A profile as written by `calibrate`.
     File(PathBuf),
     /// Computed from a datasheet.
