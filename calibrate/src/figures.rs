@@ -30,19 +30,19 @@ fn latency(calibration: &Calibration, setup: &Setup, profile: &Profile) -> Figur
             points
         };
         let floor = &setup.base.core;
+        // Where rows are few, compute alone takes next to nothing, and would leave no room for the rest.
+        let floor_ms = |sample: &Sample| floor.time_ms(sample.batch, sample.entries as u64);
+        let low = samples().map(floor_ms).fold(f64::INFINITY, f64::min);
+        let high = samples().map(|sample| sample.time_ms).fold(low, f64::max);
         let series = vec![
             Series::new("measured", 0, curve(&|sample| sample.time_ms)),
             Series::new("profile", 1, curve(&|sample| core.time_ms(sample))),
-            Series::new(
-                "floor: weights and KV over bandwidth",
-                2,
-                curve(&|sample| floor.time_ms(sample.batch, sample.entries as u64)),
-            ),
+            Series::new("floor: weights and KV over bandwidth", 2, curve(&floor_ms)),
             Series::new("compute alone", 3, curve(&|sample| floor.gamma_us * f64::from(sample.batch) / 1e3)),
         ];
         let (saturation, _) = core.chosen().fit.saturation_batch(context);
         let title = format!("context {context}");
-        let times = Axis::log("core step, ms").within(0.05, f64::INFINITY);
+        let times = Axis::log("core step, ms").within(0.8 * low, 1.25 * high);
         lines(title, Axis::log2("batch size"), times, series)
             .with_reference(Reference::Horizontal(
                 profile.core.delta_ms + profile.core.floor_ms,
