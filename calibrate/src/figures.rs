@@ -10,18 +10,23 @@ use crate::cost::Sample;
 /// A figure and its file name without extension.
 pub type Named = (&'static str, Figure);
 
+/// Batch sizes that make a curve.
+const CURVE: usize = 3;
+
 /// Both figures.
 pub fn figures(calibration: &Calibration, setup: &Setup, profile: &Profile) -> Vec<Named> {
     vec![("latency", latency(calibration, setup, profile)), ("residuals", residuals(calibration, profile))]
 }
 
-/// A panel for each context: measured core steps, the profile, the floor, delta, where rows begin to cost (B*), and the line of
-/// a device that only computes.
+/// A panel for each context that has a curve: measured core steps, the line through all batch sizes with its delta and B*, the
+/// floor, and a device that only computes.
 fn latency(calibration: &Calibration, setup: &Setup, profile: &Profile) -> Figure {
     let core = &calibration.core;
     let mut contexts: Vec<u32> = core.samples.iter().map(|sample| sample.context).collect();
     contexts.sort_unstable();
     contexts.dedup();
+    let batches = |context: u32| core.samples.iter().filter(|sample| sample.context == context).count();
+    contexts.retain(|&context| batches(context) >= CURVE);
     let panel = |&context: &u32| {
         let samples = || core.samples.iter().filter(|sample| sample.context == context);
         let curve = |value: &dyn Fn(&Sample) -> f64| {
@@ -34,20 +39,19 @@ fn latency(calibration: &Calibration, setup: &Setup, profile: &Profile) -> Figur
         let floor_ms = |sample: &Sample| floor.time_ms(sample.batch, sample.entries as u64);
         let low = samples().map(floor_ms).fold(f64::INFINITY, f64::min);
         let high = samples().map(|sample| sample.time_ms).fold(low, f64::max);
+        let mut compute = curve(&|sample| floor.gamma_us * f64::from(sample.batch) / 1e3);
+        compute.retain(|&(_, ms)| ms >= 0.8 * low);
         let series = vec![
             Series::new("measured", 0, curve(&|sample| sample.time_ms)),
-            Series::new("profile", 1, curve(&|sample| core.time_ms(sample))),
+            Series::new("line: delta + gamma N_b + alpha N_c", 1, curve(&|sample| core.linear.fit.time_ms(sample))),
             Series::new("floor: weights and KV over bandwidth", 2, curve(&floor_ms)),
-            Series::new("compute alone", 3, curve(&|sample| floor.gamma_us * f64::from(sample.batch) / 1e3)),
+            Series::new("compute alone", 3, compute),
         ];
-        let (saturation, _) = core.chosen().fit.saturation_batch(context);
+        let (saturation, _) = core.linear.fit.saturation_batch(context);
         let title = format!("context {context}");
         let times = Axis::log("core step, ms").within(0.8 * low, 1.25 * high);
         lines(title, Axis::log2("batch size"), times, series)
-            .with_reference(Reference::Horizontal(
-                profile.core.delta_ms + profile.core.floor_ms,
-                "delta of the line through all".into(),
-            ))
+            .with_reference(Reference::Horizontal(core.linear.fit.coefficients[0], "delta of that line".into()))
             .with_reference(Reference::Vertical(saturation, "B* of that line".into()))
     };
     let panels: Vec<Panel> = contexts.iter().map(panel).collect();
