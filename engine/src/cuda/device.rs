@@ -21,7 +21,6 @@ pub struct Device {
 
 #[derive(Debug)]
 struct Inner {
-    device: sys::CUdevice,
     stream: sys::CUstream,
     multiprocessors: u32,
     arch: (i32, i32),
@@ -96,7 +95,7 @@ impl Device {
             attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         );
         let name = name.iter().take_while(|c| **c != 0).map(|c| *c as u8 as char).collect();
-        Ok(Self { inner: Rc::new(Inner { device, stream, multiprocessors, arch, name }) })
+        Ok(Self { inner: Rc::new(Inner { stream, multiprocessors, arch, name }) })
     }
 
     /// Its name.
@@ -233,11 +232,6 @@ impl Device {
     pub(super) fn record(&self, event: &Event) -> Result<(), CudaError> {
         // SAFETY: event and stream live.
         check("cuEventRecord", unsafe { sys::cuEventRecord(event.event, self.inner.stream) })
-    }
-
-    /// Number of the device, for reports.
-    pub fn ordinal(&self) -> i32 {
-        self.inner.device
     }
 }
 

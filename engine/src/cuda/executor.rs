@@ -20,7 +20,7 @@ use crate::live::{ExitPolicy, LiveConfig, LiveExecutor, OutputToken, Transcripts
 use crate::models::gate::{GateMemory, Signal};
 use crate::request::{Arrival, RequestId};
 use crate::scheduler::{Finish, SchedulerConfig};
-use crate::units::{Depth, Nanos};
+use crate::units::Depth;
 
 /// Runs Ouro and Huginn on one GPU. Dropped and made on one thread.
 #[derive(Debug)]
@@ -116,11 +116,6 @@ impl CudaExecutor {
         Ok(true)
     }
 
-    /// Graphs recorded and tensors placed, for logs.
-    pub fn sizes(&self) -> (usize, usize) {
-        (self.graphs.len(), self.model.tensors())
-    }
-
     /// Fills every KV pool with unit noise, for measuring decode steps on a context that no prompt made.
     ///
     /// # Errors
@@ -188,20 +183,21 @@ impl CudaExecutor {
             self.stats.drains += 1;
         }
         let mut in_flight = std::mem::take(&mut self.in_flight);
-        let landed = in_flight.iter_mut().try_for_each(|flight| self.land(flight, clock.now()));
+        let landed = in_flight.iter_mut().try_for_each(|flight| self.land(flight, clock));
         self.in_flight = in_flight;
         landed
     }
 
     /// Waits for a batch and takes its results in.
-    fn land(&mut self, flight: &mut InFlight, mut now: Nanos) -> Result<(), CudaError> {
+    fn land(&mut self, flight: &mut InFlight, clock: &dyn Clock) -> Result<(), CudaError> {
         if flight.outcome.is_some() {
             return Ok(());
         }
         flight.end.wait()?;
+        // Behind the wait: the timeline may not be ahead of it.
+        let now = clock.now();
         let (start, end) = events(&self.ops.device)?;
         let (start, end) = (std::mem::replace(&mut flight.start, start), std::mem::replace(&mut flight.end, end));
-        now = now.max(Nanos::ZERO);
         let (started, finished) = self.timeline.place((&start, end), now, &mut self.stats)?;
         let rows = self.outcomes(flight)?;
         let batch = flight.batch.clone();
@@ -338,10 +334,7 @@ impl Executor for CudaExecutor {
 
     fn wait(&mut self, clock: &mut dyn Clock) -> Result<Outcome, CudaError> {
         let mut flight = self.in_flight.pop_front().expect("a batch was launched before it is waited for");
-        if flight.outcome.is_none() {
-            flight.end.wait()?;
-            self.land(&mut flight, clock.now())?;
-        }
+        self.land(&mut flight, clock)?;
         self.spare.give(flight.upload);
         flight.readback.into_iter().chain(flight.logits).chain(flight.held).for_each(|buffer| self.spare.give(buffer));
         Ok(flight.outcome.expect("landed above"))

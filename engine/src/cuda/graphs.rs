@@ -115,9 +115,4 @@ impl Graphs {
     pub(super) fn get(&self, stage: Stage, rows: usize) -> Option<&Graph> {
         self.graphs.get(&(stage, bucket(rows)))
     }
-
-    /// Graphs recorded.
-    pub(super) fn len(&self) -> usize {
-        self.graphs.len()
-    }
 }
