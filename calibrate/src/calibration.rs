@@ -9,6 +9,7 @@ use engine::profile::{Buckets, Covariance, Device, Fit, Graphs, HostCost, KvTile
 
 use crate::bootstrap::{Bootstrap, resample};
 use crate::boundary::{Boundary, reads_kv};
+use crate::contexts::contexts;
 use crate::cost::{COEFFICIENTS, Form, Sample, significant};
 use crate::depth::{DepthFit, by_point};
 use crate::error::CalibrateError;
@@ -221,7 +222,7 @@ fn of_stage(measurements: &[Measurement], stage: Stage) -> impl Iterator<Item = 
     measurements.iter().filter(move |measurement| measurement.stage == stage)
 }
 
-/// The fit of the core, under the tiles whose begun ones it predicts best when these are left out: only they tell what one costs.
+/// The fit of the core, under the share of a begun tile's cost with which left-out points are predicted best.
 fn fit_core(points: &[DepthFit], setup: &Setup) -> Result<(KvTile, Judged), CalibrateError> {
     let tokens = setup.kv_tile_tokens;
     let tiles = TILE_SHARES.iter().filter(|_| tokens > 0).map(|&share| KvTile { tokens, share });
@@ -236,15 +237,13 @@ fn fit_core(points: &[DepthFit], setup: &Setup) -> Result<(KvTile, Judged), Cali
     };
     let fits = [KvTile::default()].into_iter().chain(tiles).map(fit).collect::<Result<Vec<_>, CalibrateError>>()?;
     let error = |(_, core): &(KvTile, Judged)| {
-        let errors = core.samples.iter().zip(core.left_out());
-        let begun = errors.filter(|(sample, _)| tokens > 0 && sample.context % tokens != 0);
-        begun.filter_map(|(_, error)| Some(error?.abs())).sum::<f64>()
+        core.left_out().into_iter().flatten().map(f64::abs).sum::<f64>()
     };
     Ok(fits.into_iter().min_by(|a, b| error(a).total_cmp(&error(b))).expect("one without tiles at least"))
 }
 
 fn decode_sample((buckets, tile): (&Buckets, KvTile), batch: u32, context: u32, time_ms: f64, scale_ms: f64) -> Sample {
-    let entries = tile.entries((0..batch).map(|_| context)) as f64;
+    let entries = tile.entries(contexts(batch, context)) as f64;
     Sample { batch, context, rows: buckets.pad(batch).into(), entries, time_ms, scale_ms }
 }
 

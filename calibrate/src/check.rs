@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use engine::profile::Profile;
 
+use crate::contexts::contexts;
 use crate::measurements::{Measurement, Stage};
 
 /// Mean absolute error of core steps up to which a profile holds, unless its own left-out error is larger.
@@ -28,17 +29,17 @@ pub struct Errors {
 /// What a profile says for a measurement, in ms; `None` for what the host does.
 pub fn predicted_ms(profile: &Profile, row: &Measurement) -> Option<f64> {
     let padded = profile.buckets.pad(row.batch);
-    let entries = profile.kv_entries((0..row.batch).map(|_| row.context));
+    let entries = || profile.kv_entries(contexts(row.batch, row.context));
     let staged_ms = profile.stage_overhead_us / 1e3;
     match row.stage {
         Stage::Step => Some(
-            profile.prelude_ms(padded, entries)
-                + f64::from(row.loops) * profile.core_ms(padded, entries)
-                + profile.coda_ms(padded, entries),
+            profile.prelude_ms(padded, entries())
+                + f64::from(row.loops) * profile.core_ms(padded, entries())
+                + profile.coda_ms(padded, entries()),
         ),
-        Stage::Core => Some(profile.core_ms(padded, entries) + staged_ms),
-        Stage::Prelude => Some(profile.prelude_ms(padded, entries) + staged_ms),
-        Stage::Coda => Some(profile.coda_ms(padded, entries) + staged_ms),
+        Stage::Core => Some(profile.core_ms(padded, entries()) + staged_ms),
+        Stage::Prelude => Some(profile.prelude_ms(padded, entries()) + staged_ms),
+        Stage::Coda => Some(profile.coda_ms(padded, entries()) + staged_ms),
         Stage::Prefill => Some(profile.prefill_ms((0..row.batch).map(|_| (row.context, row.tokens)))),
         Stage::Offload | Stage::Build | Stage::Launch | Stage::Read => None,
     }

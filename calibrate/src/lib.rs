@@ -12,6 +12,7 @@ pub mod bootstrap;
 pub mod boundary;
 pub mod calibration;
 pub mod check;
+pub mod contexts;
 pub mod cost;
 pub mod depth;
 pub mod error;

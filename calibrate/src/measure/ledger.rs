@@ -60,7 +60,7 @@ impl Ledger {
         let (stage, batch, context, tokens) = match visit {
             Visit::Decode { batch, context } => (Stage::Coda, batch, context, 0),
             Visit::Prefill { batch, context, tokens } => (Stage::Prefill, batch, context, tokens),
-            Visit::Offload { batch, context } => (Stage::Offload, batch, context, 0),
+            Visit::Offload { context } => (Stage::Offload, 1, context, 0),
             Visit::Host { batch } => (Stage::Read, batch, 0, 0),
         };
         let key = (stage, batch, context, tokens, round);

@@ -17,7 +17,7 @@ mod watch;
 
 use engine::architecture::Architecture;
 use engine::live::{LiveConfig, LiveExecutor};
-use engine::units::Depth;
+use engine::units::{Depth, Nanos};
 
 pub use ledger::Ledger;
 pub use plan::{Plan, Visit};
@@ -71,7 +71,7 @@ pub fn measure<E: LiveExecutor>(
     let config = live_config(plan, model, &host_tokens, plane_blocks, model.r_max);
     let scheduler = config.scheduler;
     let executor = make(config).map_err(|error| CalibrateError::execution("making an executor".into(), error))?;
-    let mut bench = Bench { plan, rigs, host: HostRig::new(executor, scheduler) };
+    let mut bench = Bench { plan, rigs, host: HostRig::new(executor, scheduler), load: None };
 
     let visits = plan.visits();
     let mut progress = Progress { rounds: 0, visits: 0, visits_per_round: visits.len() };
@@ -98,6 +98,8 @@ struct Bench<'a, E> {
     /// By loop count, rising.
     rigs: Vec<(u32, Rig<E>)>,
     host: HostRig<E>,
+    /// The batch size and context of the decode steps that went before.
+    load: Option<(u32, u32)>,
 }
 
 impl<E: LiveExecutor> Bench<'_, E> {
@@ -112,6 +114,10 @@ impl<E: LiveExecutor> Bench<'_, E> {
         let deepest = self.rigs.len() - 1;
         match visit {
             Visit::Decode { batch, context } => {
+                if self.load.is_none_or(|(before, _)| before != batch) {
+                    self.rigs[deepest].1.settle((batch, context), self.plan.settle, watch.clock).map_err(failed)?;
+                }
+                self.load = Some((batch, context));
                 for (loops, rig) in &mut self.rigs {
                     let times = rig.forward(batch, context, self.plan, watch).map_err(failed)?;
                     row(Stage::Step, batch, context, *loops, 0, times);
@@ -122,12 +128,15 @@ impl<E: LiveExecutor> Bench<'_, E> {
                 }
             }
             Visit::Prefill { batch, context, tokens } => {
+                // Prompts come between decode steps, and find the clock that these left.
+                let load = self.load.unwrap_or((1, self.plan.contexts[0]));
+                self.rigs[deepest].1.settle(load, Nanos(self.plan.settle.0 / 4), watch.clock).map_err(failed)?;
                 let times = self.rigs[deepest].1.prefill(batch, context, tokens, watch).map_err(failed)?;
                 row(Stage::Prefill, batch, context, 0, tokens, times);
             }
-            Visit::Offload { batch, context } => {
-                let times = self.rigs[deepest].1.offload(batch, context, watch).map_err(failed)?;
-                row(Stage::Offload, batch, context, 0, 0, times);
+            Visit::Offload { context } => {
+                let times = self.rigs[deepest].1.offload(context, watch).map_err(failed)?;
+                row(Stage::Offload, 1, context, 0, 0, times);
             }
             Visit::Host { batch } => {
                 let times = self.host.run(batch, watch.clock)?;

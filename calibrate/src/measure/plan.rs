@@ -6,6 +6,7 @@ use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::units::{Depth, Nanos};
 
+use crate::contexts::contexts;
 use crate::error::CalibrateError;
 
 /// The grid and how often it is gone through.
@@ -13,7 +14,7 @@ use crate::error::CalibrateError;
 pub struct Plan {
     /// Batch sizes, rising.
     pub batches: Vec<u32>,
-    /// KV entries that each row reads, rising.
+    /// KV entries that rows read on average, rising; see [`contexts`].
     pub contexts: Vec<u32>,
     /// Loop counts of the fused step, rising; the last is the model's `r_max`, at which the stages are timed.
     pub loops: Vec<u8>,
@@ -38,6 +39,8 @@ pub struct Plan {
     pub rounds: u32,
     /// When to stop, from the start of the measurement; filling the cache counts.
     pub budget: Nanos,
+    /// Work of the same kind before the first timing of a batch size: a GPU at its power limit takes a while to find its clock.
+    pub settle: Nanos,
     /// Launches that wait behind the running one: 0 times each by itself; a device that is never idle in real runs must not
     /// be so here.
     pub queued: u32,
@@ -59,7 +62,7 @@ pub enum Visit {
     Decode {
         /// Sequences.
         batch: u32,
-        /// KV entries that each row reads.
+        /// KV entries that rows read on average.
         context: u32,
     },
     /// A prompt chunk of each sequence.
@@ -71,10 +74,8 @@ pub enum Visit {
         /// New tokens per sequence.
         tokens: u32,
     },
-    /// Sequences moved to host memory and back.
+    /// A sequence moved to host memory and back.
     Offload {
-        /// Sequences.
-        batch: u32,
         /// Tokens that each holds: all there are.
         context: u32,
     },
@@ -107,6 +108,7 @@ impl Plan {
             warm_up: 2,
             rounds: 15,
             budget,
+            settle: Nanos::ZERO,
             queued: 0,
             filled: false,
             layout,
@@ -117,8 +119,9 @@ impl Plan {
     /// A grid for models of gigabytes on a GPU: batches up to 512 and contexts up to 8192, as far as 70% of `free_bytes` hold
     /// their KV. The rest is for activations and for the runs that time the host.
     ///
-    /// Every batch size has a graph of its own, so the padding is known. A context that is no multiple of attention's tile tells
-    /// what a begun tile costs; prompts just above powers of two, what the next larger product does.
+    /// Every batch size has a graph of its own, so the padding is known. Times are steps over the context too, where attention's
+    /// work fills the device once more, so there are many contexts, each timed briefly. Prompts just above powers of two tell what
+    /// the next larger product costs.
     pub fn large(model: &Architecture, layout: Layout, budget: Nanos, free_bytes: u64) -> Self {
         let small = Self::small(model, layout, budget);
         let planes = small.loops.iter().map(|&loops| u64::from(layout.planes(Depth(loops))));
@@ -127,14 +130,17 @@ impl Plan {
         let entries = (free_bytes as f64 * 0.7 / bytes_per_entry as f64).max(1.0) as u32;
         Self {
             batches: vec![1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 192, 256, 320, 384, 512],
-            contexts: vec![128, 192, 256, 512, 1024, 2048, 4096, 8192],
+            contexts: vec![32, 64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048, 3072, 4096, 8192],
             max_entries: 1 << entries.ilog2(),
             prefill_batches: vec![1, 8, 64],
             prefill_tokens: vec![32, 40, 64, 160, 256, 640, 1024, 4096],
             prefill_contexts: vec![0, 1024, 4096],
             max_prefill_tokens: 8192,
             max_prefill_pairs: 1 << 25,
+            tokens: 3,
+            warm_up: 1,
             rounds: 9,
+            settle: Nanos::from_secs(1.0),
             queued: 2,
             filled: true,
             ..small
@@ -200,46 +206,45 @@ impl Plan {
     /// Everything that a round times. Each leading part is spread over the whole range, so that a budget that ends early
     /// leaves a coarser grid and not half of one.
     pub fn visits(&self) -> Vec<Visit> {
-        let mut decode = Vec::new();
-        for &batch in &spread(&self.batches) {
-            let contexts = spread(&self.contexts);
-            let fits = contexts.into_iter().filter(|&context| self.fits(batch, context));
-            decode.extend(fits.map(|context| Visit::Decode { batch, context }));
-        }
         let others = [self.prefills(), self.host(), self.offloads()].concat();
-        // Interleaved, so that a slow moment of the machine does not fall on one stage alone.
-        let every = decode.len().div_ceil(others.len().max(1)).max(1);
-        let mut others = others.into_iter();
+        // Behind every batch size, so that a slow moment of the machine does not fall on one stage alone.
+        let each = others.len().div_ceil(self.batches.len());
+        let mut others = others.chunks(each);
         let mut visits = Vec::new();
-        for (i, visit) in decode.into_iter().enumerate() {
-            visits.push(visit);
-            if i % every == every - 1 {
-                visits.extend(others.next());
-            }
+        for batch in spread(&self.batches) {
+            let fits = spread(&self.contexts).into_iter().filter(|&context| self.fits(batch, context));
+            visits.extend(fits.map(|context| Visit::Decode { batch, context }));
+            visits.extend(others.next().unwrap_or_default());
         }
-        visits.extend(others);
         visits
     }
 
-    /// Tokens that a sequence has to hold, by slot: the first are in every batch, the last in the largest ones only.
+    /// Tokens that a sequence has to hold, by slot: as many as in its longest row.
     pub fn held_tokens(&self) -> Vec<u32> {
-        let slots = self.batches.last().copied().unwrap_or(0);
-        let longest = |slot: u32| {
-            let batches = self.batches.iter().filter(move |&&batch| batch > slot);
-            let contexts =
-                batches.flat_map(|&batch| self.contexts.iter().filter(move |&&context| self.fits(batch, context)));
-            contexts.copied().max().unwrap_or(0)
-        };
-        (0..slots).map(longest).filter(|&tokens| tokens > 0).collect()
+        let mut held = Vec::new();
+        for (batch, context) in self.points() {
+            let rows = contexts(batch, context);
+            held.resize(held.len().max(rows.len()), 0);
+            held.iter_mut().zip(rows).for_each(|(held, tokens)| *held = tokens.max(*held));
+        }
+        held
     }
 
-    /// Blocks of one plane in which every batch of the grid finds room of its own, see `Rig`: a power of two.
+    /// Blocks of one plane in which every batch of the grid finds room of its own, see `Rig`.
     pub fn plane_blocks(&self) -> u32 {
-        let held = self.held_tokens();
-        let blocks = (1..)
-            .zip(&held)
-            .map(|(batch, tokens): (u32, _)| batch.next_power_of_two() * tokens.div_ceil(self.block_tokens));
-        blocks.max().unwrap_or(1).next_power_of_two()
+        let blocks = self.points().map(|(batch, context)| self.blocks(batch, context));
+        let slots = self.points().map(|(batch, _)| batch).max().unwrap_or(1);
+        blocks.max().unwrap_or(1).next_multiple_of(slots.next_power_of_two())
+    }
+
+    /// Blocks of one plane for a batch: for pairs of rows with twice the context, and rounding up for both.
+    fn blocks(&self, batch: u32, context: u32) -> u32 {
+        batch.next_power_of_two() * (context.div_ceil(self.block_tokens) + 1)
+    }
+
+    fn points(&self) -> impl Iterator<Item = (u32, u32)> {
+        let all = self.batches.iter().flat_map(|&batch| self.contexts.iter().map(move |&context| (batch, context)));
+        all.filter(|&(batch, context)| self.fits(batch, context))
     }
 
     fn fits(&self, batch: u32, context: u32) -> bool {
@@ -248,12 +253,14 @@ impl Plan {
 
     /// Chunks from a few tokens to the whole cache, of one sequence and of many, with and without tokens before them.
     fn prefills(&self) -> Vec<Visit> {
-        let held = self.held_tokens();
+        let (held, blocks) = (self.held_tokens(), self.plane_blocks());
         let mut visits = Vec::new();
         for &batch in &self.prefill_batches {
             for &tokens in &self.prefill_tokens {
                 for &context in &self.prefill_contexts {
-                    let room = held.get(batch as usize - 1).is_some_and(|&held| context + tokens <= held);
+                    let all = context + tokens;
+                    let rows = held.get(..batch as usize);
+                    let room = self.blocks(batch, all) <= blocks && rows.is_some_and(|rows| rows.iter().all(|&held| all <= held));
                     let pairs = batch * (tokens * context + tokens * (tokens + 1) / 2);
                     let fits = batch * tokens <= self.max_prefill_tokens && pairs <= self.max_prefill_pairs;
                     if room && fits {
@@ -265,14 +272,11 @@ impl Plan {
         spread(&visits)
     }
 
-    /// One sequence of the most common kind in real runs, and all of its length.
+    /// A sequence with all that it holds.
     fn offloads(&self) -> Vec<Visit> {
         let held = self.held_tokens();
-        let context = held.iter().copied().find(|&tokens| tokens <= OFFLOADED_TOKENS).unwrap_or(0);
-        let equal = held.iter().filter(|&&tokens| tokens == context).count() as u32;
-        let mut batches = vec![1, equal.min(8)];
-        batches.dedup();
-        batches.into_iter().map(|batch| Visit::Offload { batch, context }).collect()
+        let context = held.into_iter().filter(|&tokens| tokens <= OFFLOADED_TOKENS).max();
+        context.map(|context| Visit::Offload { context }).into_iter().collect()
     }
 
     fn host(&self) -> Vec<Visit> {
@@ -349,14 +353,16 @@ mod tests {
         let plan = Plan::small(&model, Layout::Shared, Nanos::ZERO);
         plan.check(&model).unwrap();
         let held = plan.held_tokens();
-        assert_eq!((held.len(), held[0], held[8], held[16], held[63]), (64, 512, 256, 128, 64));
+        assert_eq!((held.len(), held[0], held[63]), (64, 512, 65));
         for visit in plan.visits() {
-            let (batch, tokens) = match visit {
-                Visit::Decode { batch, context } | Visit::Offload { batch, context } => (batch, context),
-                Visit::Prefill { batch, context, tokens } => (batch, context + tokens),
-                Visit::Host { batch } => (batch, 1),
+            let rows = match visit {
+                Visit::Decode { batch, context } => contexts(batch, context),
+                Visit::Offload { context } => vec![context],
+                Visit::Prefill { batch, context, tokens } => vec![context + tokens; batch as usize],
+                Visit::Host { batch } => vec![1; batch as usize],
             };
-            assert!(tokens <= held[batch as usize - 1], "{visit:?}");
+            let offloaded = matches!(visit, Visit::Offload { context } if held.contains(&context));
+            assert!(offloaded || rows.iter().zip(&held).all(|(tokens, held)| tokens <= held), "{visit:?}");
         }
     }
 }

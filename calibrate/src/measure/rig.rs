@@ -1,7 +1,7 @@
 //! One executor with a filled cache, driven by scripted batches in place of a scheduler.
 //!
-//! The cache is filled once. A decode row at context L then runs at position L - 1 and writes its KV over what is there, so
-//! that every batch size and context is timed on the same sequences, and at exactly that context.
+//! The cache is filled once. A decode row with L entries then runs at position L - 1 and writes its KV over what is there, so
+//! that every batch size and context is timed on the same sequences, and at exactly those entries.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use engine::units::{Depth, Nanos};
 
 use super::plan::Plan;
 use super::watch::{Samples, Times, Watch, is_disturbed};
+use crate::contexts::contexts;
 
 /// Prompt tokens in a batch that fills the cache.
 const FILL_TOKENS: u32 = 2048;
@@ -45,10 +46,11 @@ pub(super) struct Rig<E> {
 /// Which blocks a slot gets: long sequences run in small batches and short ones in large batches, so that slots share blocks
 /// with slots that are never in the same batch.
 ///
-/// Slots below 2^k have starts that are multiples of a 2^k-th of the pool, and each holds no more than that.
+/// A batch of up to 2^k rows has a 2^k-th of the pool for each. The two of a pair, see [`contexts`], begin at the ends of their
+/// shares that lie apart and grow towards each other, so that one may be longer by what the other is shorter.
 #[derive(Clone, Copy, Debug)]
 struct Blocks {
-    /// Of one plane; a power of two.
+    /// Of one plane; divisible by the largest batch's 2^k.
     pool: u32,
 }
 
@@ -204,17 +206,30 @@ impl<E: LiveExecutor> Rig<E> {
         Ok(Samples::times(&samples))
     }
 
-    /// `batch` sequences of `context` tokens out to host memory and back: the time of one way.
-    pub(super) fn offload(&mut self, batch: u32, context: u32, watch: &mut Watch<'_>) -> Result<Times, E::Error> {
-        let equal = (0..).zip(&self.sequences).filter(|(_, sequence)| sequence.filled == context);
-        let slots: Vec<u32> = equal.map(|(slot, _)| slot).take(batch as usize).collect();
-        let rows = |position, tokens| slots.iter().map(move |&slot| (slot, position, tokens)).collect::<Vec<Rows>>();
+    /// Decode steps without a break for so long.
+    pub(super) fn settle(
+        &mut self,
+        (batch, context): (u32, u32),
+        time: Nanos,
+        clock: &mut dyn Clock,
+    ) -> Result<(), E::Error> {
+        let end = clock.now() + time;
+        while clock.now() < end {
+            self.run(&[(Stage::Forward, self.depth); 8], &decode_rows(batch, context), clock)?;
+        }
+        Ok(())
+    }
+
+    /// A sequence that holds `context` tokens out to host memory and back: the time of one way.
+    pub(super) fn offload(&mut self, context: u32, watch: &mut Watch<'_>) -> Result<Times, E::Error> {
+        let slot = self.sequences.iter().position(|sequence| sequence.request.prompt_tokens == context);
+        let slot = slot.expect("a plan offloads a sequence that it holds") as u32;
         // Each move by itself: those in flight at once would need pinned memory for each.
         let queued = std::mem::take(&mut self.queued);
         // A sequence comes back with the token that it made last, so it must have made one.
-        self.run(&[(Stage::Forward, self.depth)], &rows(context - 1, 1), watch.clock)?;
+        self.run(&[(Stage::Forward, self.depth)], &[(slot, context - 1, 1)], watch.clock)?;
         let steps = [(Stage::Offload, self.depth), (Stage::Restore, self.depth)];
-        let samples = self.sample((1, LAUNCHES), &steps, &rows(0, context), watch)?;
+        let samples = self.sample((1, LAUNCHES), &steps, &[(slot, 0, context)], watch)?;
         self.queued = queued;
         Ok(Samples::times(&samples))
     }
@@ -314,9 +329,15 @@ impl<E: LiveExecutor> Rig<E> {
 impl Blocks {
     /// A slot's block number `index` of every plane.
     fn of(self, slot: u32, index: u32, planes: &[Plane]) -> impl Iterator<Item = AppendedBlock> {
-        // The slot's bits in reverse order, as a share of the pool.
-        let start = (u64::from(slot.reverse_bits()) * u64::from(self.pool)) >> 32;
-        let block = start as u32 + index;
+        let (mut start, mut share, mut grows_up) = (0, self.pool, true);
+        for bit in 0..u32::BITS - slot.leading_zeros() {
+            // In a batch of twice the rows it keeps the half of its share where it begins, and its partner has the other.
+            let partner = slot >> bit & 1 == 1;
+            share /= 2;
+            start += if grows_up == partner { share } else { 0 };
+            grows_up ^= partner;
+        }
+        let block = if grows_up { start + index } else { start + share - 1 - index };
         planes.iter().map(move |&plane| {
             let offset = if let Plane::Core(core) = plane { u32::from(core) * self.pool } else { 0 };
             AppendedBlock { slot: Slot(slot), plane, block: offset + block }
@@ -324,7 +345,40 @@ impl Blocks {
     }
 }
 
-/// The sequences' token at the context's last position.
+/// The sequences' token at their contexts' last positions.
 fn decode_rows(batch: u32, context: u32) -> Vec<Rows> {
-    (0..batch).map(|slot| (slot, context - 1, 1)).collect()
+    (0..).zip(contexts(batch, context)).map(|(slot, entries)| (slot, entries - 1, 1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::plan::Visit;
+    use super::*;
+
+    #[test]
+    fn rows_of_a_batch_share_no_block() {
+        let model = Architecture::builtin("tiny-ouro").expect("built in");
+        let small = Plan::small(&model, engine::layout::Layout::Shared, Nanos::ZERO);
+        let odd = Plan { batches: vec![1, 2, 3, 7, 20, 33], contexts: vec![1, 17, 100, 257], ..small.clone() };
+        let large = Plan::large(&model, engine::layout::Layout::Shared, Nanos::ZERO, 1 << 26);
+        for plan in [small, odd, large] {
+            let blocks = Blocks { pool: plan.plane_blocks() };
+            for visit in plan.visits() {
+                let rows = match visit {
+                    Visit::Decode { batch, context } => contexts(batch, context),
+                    Visit::Prefill { batch, context, tokens } => vec![context + tokens; batch as usize],
+                    Visit::Offload { .. } | Visit::Host { .. } => continue,
+                };
+                let mut taken = BTreeSet::new();
+                for (slot, tokens) in (0..).zip(rows) {
+                    for index in 0..tokens.div_ceil(plan.block_tokens) {
+                        let block = blocks.of(slot, index, &[Plane::Boundary]).next().expect("one plane").block;
+                        assert!(block < blocks.pool && taken.insert(block), "{visit:?}: block {block} of slot {slot}");
+                    }
+                }
+            }
+        }
+    }
 }
