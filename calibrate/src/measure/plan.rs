@@ -133,7 +133,7 @@ impl Plan {
             contexts: vec![32, 64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048, 3072, 4096, 8192],
             max_entries: 1 << entries.ilog2(),
             prefill_batches: vec![1, 8, 64],
-            prefill_tokens: vec![32, 40, 64, 160, 256, 640, 1024, 4096],
+            prefill_tokens: vec![32, 40, 64, 80, 128, 160, 256, 640, 1024, 4096],
             prefill_contexts: vec![0, 1024, 4096],
             max_prefill_tokens: 8192,
             max_prefill_pairs: 1 << 25,
