@@ -168,7 +168,8 @@ fn check(place: &Place) {
     for part in ["offline,offline,1,no refill,,speedup,", ",poisson,,refill K=1,,capacity_requests_per_s,"] {
         assert!(csv.contains(part), "`{part}` is not in {csv}");
     }
-    for file in ["offline_speedup.svg", "offline_speedup.png", "latency_over_rate.svg", "latency_over_rate.png"] {
+    let plots = ["offline_speedup.svg", "offline_speedup.png", "latency_over_rate.svg", "latency_over_rate.png"];
+    for file in plots.into_iter().chain(["requests.parquet", "steps.parquet"]) {
         assert!(place.out().join(file).metadata().is_ok_and(|meta| meta.len() > 0), "{file} is missing");
     }
 }

@@ -13,12 +13,15 @@ pub type Named = (&'static str, Figure);
 /// Batch sizes that make a curve.
 const CURVE: usize = 3;
 
+/// Panels at most; more contexts are thinned evenly.
+const PANELS: usize = 8;
+
 /// Both figures.
 pub fn figures(calibration: &Calibration, setup: &Setup, profile: &Profile) -> Vec<Named> {
     vec![("latency", latency(calibration, setup, profile)), ("residuals", residuals(calibration, profile))]
 }
 
-/// A panel for each context that has a curve: measured core steps, the line through all batch sizes with its delta and B*, the
+/// A panel for each context (of many, some) that has a curve: measured core steps, the line through all batch sizes with its delta and B*, the
 /// floor, and a device that only computes.
 fn latency(calibration: &Calibration, setup: &Setup, profile: &Profile) -> Figure {
     let core = &calibration.core;
@@ -54,7 +57,8 @@ fn latency(calibration: &Calibration, setup: &Setup, profile: &Profile) -> Figur
             .with_reference(Reference::Horizontal(core.linear.fit.coefficients[0], "delta of that line".into()))
             .with_reference(Reference::Vertical(saturation, "B* of that line".into()))
     };
-    let panels: Vec<Panel> = contexts.iter().map(panel).collect();
+    let every = contexts.len().div_ceil(PANELS).max(1);
+    let panels: Vec<Panel> = contexts.iter().step_by(every).map(panel).collect();
     Figure::new(format!("{}: one core application", profile.name), panels).columns(2).panel_size(480, 320)
 }
 

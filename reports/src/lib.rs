@@ -28,7 +28,10 @@ pub use error::{ReportError, Result};
 pub use grid::{Cell, Grid};
 pub use headline::headline;
 pub use measures::{Measure, Measures};
-pub use parquet::{ROW_GROUP_ROWS, RequestsWriter, StepsWriter, Timing, write_timings};
+pub use parquet::{
+    LiveRun, LiveStep, ROW_GROUP_ROWS, RequestsWriter, StepsWriter, Timing, write_live_requests, write_live_steps,
+    write_timings,
+};
 pub use plots::{Plot, plots};
 pub use report::{Bounds, Capacity, Floor, Report, SchedulerReport};
 pub use stage_trace::{StageTrace, detail};

@@ -4,12 +4,15 @@ use std::error::Error;
 use std::fs::File;
 use std::path::Path;
 
+use engine::batch::Stage;
 use engine::metrics::RequestRecord;
 use engine::request::RequestId;
 use engine::scheduler::Mode;
 use engine::units::Nanos;
 use polars::prelude::{DataFrame, ParquetReader, SerReader};
-use reports::{ROW_GROUP_ROWS, RequestsWriter, StepsWriter};
+use reports::{
+    LiveRun, LiveStep, ROW_GROUP_ROWS, RequestsWriter, StepsWriter, write_live_requests, write_live_steps,
+};
 
 #[path = "../examples/sample_report/run.rs"]
 mod run;
@@ -78,6 +81,29 @@ fn steps_come_back_with_their_depths() -> TestResult {
     let stages = table.column("stage")?.str()?;
     assert!(stages.iter().zip(depths.iter()).all(|(stage, depths)| (stage == Some("core")) == depths.is_some()));
     assert!(depths.iter().flatten().any(|depths| depths.contains("r1:") && depths.contains(" r3:")));
+    Ok(())
+}
+
+#[test]
+fn live_runs_come_back_beside_their_predictions() -> TestResult {
+    let folder = tempfile::tempdir()?;
+    let live = LiveRun { run: "Poisson, 70%", scheduler: "refill K=1", repeat: 1 };
+    let (measured, predicted) = (record(7), RequestRecord { first_token: Nanos(8_250_000_000), ..record(7) });
+    let requests = write_live_requests(&folder.path().join("requests.parquet"), [(live, &measured, &predicted)])?;
+    let step = LiveStep { step: 3, stage: Stage::Core, rows: 5, took_ms: 1.25, predicted_ms: Some(1.5) };
+    let unknown = LiveStep { predicted_ms: None, ..step };
+    let steps = write_live_steps(&folder.path().join("steps.parquet"), [(live, step), (live, unknown)])?;
+    let row = |table: &DataFrame, row: usize| -> Result<String, Box<dyn Error>> {
+        let values = table.columns().iter().map(|column| Ok(column.get(row)?.to_string()));
+        Ok(values.collect::<Result<Vec<_>, Box<dyn Error>>>()?.join(" | "))
+    };
+    assert_eq!(
+        row(&read(&requests)?, 0)?,
+        "\"Poisson, 70%\" | \"refill K=1\" | 1 | 7 | 10 | 2 | 7.0 | 1.5 | 2.5 | 1.25 | 2.5"
+    );
+    let steps = read(&steps)?;
+    assert_eq!(row(&steps, 0)?, "\"Poisson, 70%\" | \"refill K=1\" | 1 | 3 | \"core\" | 5 | 1.25 | 1.5");
+    assert!(row(&steps, 1)?.ends_with("1.25 | null"));
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Parquet files, written in row groups while a run goes on, so that a million rows need a few megabytes.
 
 mod columns;
+mod live;
 mod requests;
 mod steps;
 mod timings;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use polars::prelude::{BatchedWriter, DataFrame, ParquetWriter, PolarsResult};
 
+pub use live::{LiveRun, LiveStep, write_live_requests, write_live_steps};
 pub use requests::RequestsWriter;
 pub use steps::StepsWriter;
 pub use timings::{Timing, write_timings};

@@ -52,6 +52,7 @@ pub(super) fn serve(arguments: &ValidateArguments) -> Result<(), Report> {
     }
     let report = session.report(&protocol);
     write_protocol(&report, &dir).map_err(|error| miette!("{error}"))?;
+    session.write_raw(&dir).map_err(|error| miette!("{error}"))?;
     show::print(&format!("{}\nwritten to {}\n", protocol_text(&report), dir.display()))
 }
 

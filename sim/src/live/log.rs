@@ -18,9 +18,9 @@ use crate::run::Sink;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(Stage, u32, u64, u32)", into = "(Stage, u32, u64, u32)")]
 pub(crate) struct LoggedStep {
-    pub(super) stage: Stage,
-    pub(super) rows: u32,
-    pub(super) took: Nanos,
+    pub(crate) stage: Stage,
+    pub(crate) rows: u32,
+    pub(crate) took: Nanos,
     /// Of everything that the batch and those before it say: two steps with equal digests have run the same batches.
     digest: u32,
 }

@@ -129,6 +129,16 @@ pub(super) fn step_pairs(predicted: &Served, measured: &Served) -> Vec<StepPair>
     pairs(predicted, measured).step_by(stride).map(pair).collect()
 }
 
+/// The live steps, each with what the model says for it, in ms; without that if the runs made other batches.
+pub(crate) fn step_times<'a>(
+    predicted: &'a Served,
+    measured: &'a Served,
+) -> impl Iterator<Item = (&'a LoggedStep, Option<f64>)> {
+    let same = same_steps(&predicted.log, &measured.log);
+    let time = move |index: usize| same.then(|| predicted.log.steps[index].took.as_millis());
+    measured.log.steps.iter().enumerate().map(move |(index, step)| (step, time(index)))
+}
+
 fn same_steps(predicted: &Log, measured: &Log) -> bool {
     !measured.steps.is_empty() && predicted.first_difference(measured).is_none()
 }

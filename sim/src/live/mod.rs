@@ -20,6 +20,7 @@ use crate::output::{FileSink, Files};
 use crate::plan::{Plan, Planned};
 use crate::run;
 pub(crate) use log::{Log, Logged};
+pub(crate) use measure::step_times;
 
 /// A run on either side: its metrics, and what is kept to compare it step by step and request by request.
 #[derive(Clone, Debug, Serialize, Deserialize)]

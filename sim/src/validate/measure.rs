@@ -109,7 +109,7 @@ impl<'a> Session<'a> {
     }
 
     /// Live runs in the order in which they are made; what runs have in common, such as a baseline, is measured once.
-    fn jobs(&self) -> Vec<Job> {
+    pub(super) fn jobs(&self) -> Vec<Job> {
         let mut keys = BTreeSet::new();
         jobs(self.runs).into_iter().filter(|job| keys.insert(self.key(*job))).collect()
     }

@@ -9,6 +9,7 @@ mod measure;
 mod outline;
 mod predict;
 mod protocol;
+mod raw;
 mod report;
 mod runs;
 
