@@ -236,9 +236,7 @@ fn fit_core(points: &[DepthFit], setup: &Setup) -> Result<(KvTile, Judged), Cali
         Ok((tile, judge_decode(Stage::Core, slopes.collect(), true)?))
     };
     let fits = [KvTile::default()].into_iter().chain(tiles).map(fit).collect::<Result<Vec<_>, CalibrateError>>()?;
-    let error = |(_, core): &(KvTile, Judged)| {
-        core.left_out().into_iter().flatten().map(f64::abs).sum::<f64>()
-    };
+    let error = |(_, core): &(KvTile, Judged)| core.left_out().into_iter().flatten().map(f64::abs).sum::<f64>();
     Ok(fits.into_iter().min_by(|a, b| error(a).total_cmp(&error(b))).expect("one without tiles at least"))
 }
 

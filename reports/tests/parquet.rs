@@ -10,9 +10,7 @@ use engine::request::RequestId;
 use engine::scheduler::Mode;
 use engine::units::Nanos;
 use polars::prelude::{DataFrame, ParquetReader, SerReader};
-use reports::{
-    LiveRun, LiveStep, ROW_GROUP_ROWS, RequestsWriter, StepsWriter, write_live_requests, write_live_steps,
-};
+use reports::{LiveRun, LiveStep, ROW_GROUP_ROWS, RequestsWriter, StepsWriter, write_live_requests, write_live_steps};
 
 #[path = "../examples/sample_report/run.rs"]
 mod run;

@@ -260,7 +260,8 @@ impl Plan {
                 for &context in &self.prefill_contexts {
                     let all = context + tokens;
                     let rows = held.get(..batch as usize);
-                    let room = self.blocks(batch, all) <= blocks && rows.is_some_and(|rows| rows.iter().all(|&held| all <= held));
+                    let room = self.blocks(batch, all) <= blocks
+                        && rows.is_some_and(|rows| rows.iter().all(|&held| all <= held));
                     let pairs = batch * (tokens * context + tokens * (tokens + 1) / 2);
                     let fits = batch * tokens <= self.max_prefill_tokens && pairs <= self.max_prefill_pairs;
                     if room && fits {

@@ -92,10 +92,7 @@ pub fn write_live_requests<'a>(
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write_live_steps<'a>(
-    path: &Path,
-    steps: impl IntoIterator<Item = (LiveRun<'a>, LiveStep)>,
-) -> Result<PathBuf> {
+pub fn write_live_steps<'a>(path: &Path, steps: impl IntoIterator<Item = (LiveRun<'a>, LiveStep)>) -> Result<PathBuf> {
     let mut groups: RowGroups<StepColumns> = RowGroups::create(path)?;
     for (live, LiveStep { step, stage, rows, took_ms, predicted_ms }) in steps {
         groups.push(|columns| {

@@ -41,11 +41,7 @@ impl Session<'_> {
     }
 
     fn name(&self, job: Job) -> LiveRun<'_> {
-        LiveRun {
-            run: &self.runs[job.run].entry.name,
-            scheduler: &job.planned(self.runs).name,
-            repeat: job.repeat,
-        }
+        LiveRun { run: &self.runs[job.run].entry.name, scheduler: &job.planned(self.runs).name, repeat: job.repeat }
     }
 }
 
