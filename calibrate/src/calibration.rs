@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use engine::architecture::Architecture;
-use engine::interval::student_t_95;
 use engine::layout::Layout;
 use engine::profile::{Buckets, Covariance, Device, Fit, Graphs, HostCost, KvTile, Profile, Transfer};
 
@@ -15,6 +14,7 @@ use crate::depth::{DepthFit, by_point};
 use crate::error::CalibrateError;
 use crate::host::{host_cost, offload_gb_per_s};
 use crate::measurements::{Measurement, Stage, medians};
+use crate::overhead::StageOverhead;
 use crate::per_graph::{PerGraph, Table};
 use crate::prefill::Prefill;
 use crate::validation::{Judged, judge, judge_graphs};
@@ -68,17 +68,6 @@ pub struct Calibration {
     pub offload_gb_per_s: Option<f64>,
 }
 
-/// The staged core against the slope of the fused step, over the points where both were timed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StageOverhead {
-    /// Points.
-    pub points: usize,
-    /// The weighted mean difference; negative if staging is faster.
-    pub mean_us: f64,
-    /// Half the width of its 95% interval; infinite for one point.
-    pub half_width_us: f64,
-}
-
 impl Calibration {
     /// Fits everything that the measurements cover; repeats of a point count as their median, and points that were never
     /// calm count if there is no fit without them.
@@ -96,7 +85,7 @@ impl Calibration {
             decode_sample((&setup.buckets, tile), point.batch, point.context, time_ms, scale_ms)
         };
         let bootstrap = resample(&core.samples, core.chosen().fit.shape, setup.resamples, setup.seed);
-        let stage_overhead = stage_overhead(measurements, &points)?;
+        let stage_overhead = StageOverhead::new(measurements, &points)?;
         let intercepts: Vec<_> = points.iter().map(|point| sample(point, point.tau_0_ms, point.deepest_ms)).collect();
         let overhead_us = stage_overhead.map_or(setup.base.stage_overhead_us, |overhead| overhead.mean_us.max(0.0));
         let staged = staged_boundary(measurements, (setup, tile), overhead_us / 1e3)?;
@@ -243,28 +232,6 @@ fn fit_core(points: &[DepthFit], setup: &Setup) -> Result<(KvTile, Judged), Cali
 fn decode_sample((buckets, tile): (&Buckets, KvTile), batch: u32, context: u32, time_ms: f64, scale_ms: f64) -> Sample {
     let entries = tile.entries(contexts(batch, context)) as f64;
     Sample { batch, context, rows: buckets.pad(batch).into(), entries, time_ms, scale_ms }
-}
-
-/// Both times have errors in proportion to the step, so a point weighs one over its square.
-fn stage_overhead(measurements: &[Measurement], points: &[DepthFit]) -> Result<Option<StageOverhead>, CalibrateError> {
-    let mut weighted_us = Vec::new();
-    for &Measurement { line, batch, context, time_ms, .. } in of_stage(measurements, Stage::Core) {
-        let fused = points.iter().find(|point| (point.batch, point.context) == (batch, context));
-        let fused = fused.ok_or(CalibrateError::NoFusedStep { line, batch, context })?;
-        weighted_us.push((fused.deepest_ms.powi(-2), (time_ms - fused.tau_r_ms) * 1e3));
-    }
-    let points = weighted_us.len();
-    if points == 0 {
-        return Ok(None);
-    }
-    let weight: f64 = weighted_us.iter().map(|(weight, _)| weight).sum();
-    let mean_us = weighted_us.iter().map(|(weight, value)| weight * value).sum::<f64>() / weight;
-    let squares: f64 = weighted_us.iter().map(|(weight, value)| weight * (value - mean_us).powi(2)).sum();
-    let half_width_us = match points - 1 {
-        0 => f64::INFINITY,
-        degrees => student_t_95(degrees) * (squares / degrees as f64 / weight).sqrt(),
-    };
-    Ok(Some(StageOverhead { points, mean_us, half_width_us }))
 }
 
 /// The staged boundary without the launches' overhead, which a profile states by itself.

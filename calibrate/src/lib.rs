@@ -21,6 +21,7 @@ mod host;
 mod least_squares;
 pub mod measure;
 pub mod measurements;
+pub mod overhead;
 pub mod padding;
 pub mod per_graph;
 pub mod prefill;

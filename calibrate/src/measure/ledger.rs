@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::plan::Visit;
+use super::visits::Visit;
 use crate::error::CalibrateError;
 use crate::measurements::{Measurement, Stage, parse};
 

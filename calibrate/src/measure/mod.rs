@@ -4,15 +4,19 @@
 //! times are known.
 //!
 //! ```text
-//! plan (what, in which order) -> rig (fused and staged steps, prefill, offload), host (the event loop) -> ledger -> calm
+//! plan (the grid), visits (in which order), room (blocks) -> rig (fused and staged steps, prefill, offload), host (the event loop)
+//! -> ledger -> calm
 //! ```
 
 pub mod calm;
+mod config;
 mod host;
 mod ledger;
 pub mod limits;
 mod plan;
 mod rig;
+mod room;
+mod visits;
 mod watch;
 
 use engine::architecture::Architecture;
@@ -20,13 +24,15 @@ use engine::live::{LiveConfig, LiveExecutor};
 use engine::units::{Depth, Nanos};
 
 pub use ledger::Ledger;
-pub use plan::{Plan, Visit};
+pub use plan::Plan;
+pub use visits::Visit;
 pub use watch::{Times, Watch};
 
 use crate::error::CalibrateError;
 use crate::measurements::{Measurement, Stage};
+use config::live_config;
 use host::{HostRig, OUTPUT_TOKENS, PROMPT_TOKENS};
-use rig::{Rig, live_config};
+use rig::Rig;
 
 /// How far a measurement came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

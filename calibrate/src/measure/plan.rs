@@ -1,4 +1,4 @@
-//! What is to be timed, and in which order.
+//! What is to be timed: the grid, and how.
 
 use std::fmt;
 
@@ -6,7 +6,6 @@ use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::units::{Depth, Nanos};
 
-use crate::contexts::contexts;
 use crate::error::CalibrateError;
 
 /// The grid and how often it is gone through.
@@ -14,7 +13,7 @@ use crate::error::CalibrateError;
 pub struct Plan {
     /// Batch sizes, rising.
     pub batches: Vec<u32>,
-    /// KV entries that rows read on average, rising; see [`contexts`].
+    /// KV entries that rows read on average, rising; see [`contexts`](crate::contexts::contexts).
     pub contexts: Vec<u32>,
     /// Loop counts of the fused step, rising; the last is the model's `r_max`, at which the stages are timed.
     pub loops: Vec<u8>,
@@ -50,40 +49,6 @@ pub struct Plan {
     pub layout: Layout,
     /// Tokens per KV block.
     pub block_tokens: u32,
-}
-
-/// Tokens of an offloaded sequence at most: pinning memory for more takes longer than all the rest.
-const OFFLOADED_TOKENS: u32 = 512;
-
-/// Something to time in one go: a line or a few of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Visit {
-    /// The fused step at every loop count, and the three stages by themselves.
-    Decode {
-        /// Sequences.
-        batch: u32,
-        /// KV entries that rows read on average.
-        context: u32,
-    },
-    /// A prompt chunk of each sequence.
-    Prefill {
-        /// Sequences.
-        batch: u32,
-        /// KV entries before the chunk.
-        context: u32,
-        /// New tokens per sequence.
-        tokens: u32,
-    },
-    /// A sequence moved to host memory and back.
-    Offload {
-        /// Tokens that each holds: all there are.
-        context: u32,
-    },
-    /// The event loop's own work, with full batches.
-    Host {
-        /// Rows of each batch.
-        batch: u32,
-    },
 }
 
 impl Plan {
@@ -202,91 +167,6 @@ impl Plan {
             format!("must allow two batch sizes at two contexts, {smallest} KV entries, got {}", self.max_entries),
         )
     }
-
-    /// Everything that a round times. Each leading part is spread over the whole range, so that a budget that ends early
-    /// leaves a coarser grid and not half of one.
-    pub fn visits(&self) -> Vec<Visit> {
-        let others = [self.prefills(), self.host(), self.offloads()].concat();
-        // Behind every batch size, so that a slow moment of the machine does not fall on one stage alone.
-        let each = others.len().div_ceil(self.batches.len());
-        let mut others = others.chunks(each);
-        let mut visits = Vec::new();
-        for batch in spread(&self.batches) {
-            let fits = spread(&self.contexts).into_iter().filter(|&context| self.fits(batch, context));
-            visits.extend(fits.map(|context| Visit::Decode { batch, context }));
-            visits.extend(others.next().unwrap_or_default());
-        }
-        visits
-    }
-
-    /// Tokens that a sequence has to hold, by slot: as many as in its longest row.
-    pub fn held_tokens(&self) -> Vec<u32> {
-        let mut held = Vec::new();
-        for (batch, context) in self.points() {
-            let rows = contexts(batch, context);
-            held.resize(held.len().max(rows.len()), 0);
-            held.iter_mut().zip(rows).for_each(|(held, tokens)| *held = tokens.max(*held));
-        }
-        held
-    }
-
-    /// Blocks of one plane in which every batch of the grid finds room of its own, see `Rig`.
-    pub fn plane_blocks(&self) -> u32 {
-        let blocks = self.points().map(|(batch, context)| self.blocks(batch, context));
-        let slots = self.points().map(|(batch, _)| batch).max().unwrap_or(1);
-        blocks.max().unwrap_or(1).next_multiple_of(slots.next_power_of_two())
-    }
-
-    /// Blocks of one plane for a batch: for pairs of rows with twice the context, and rounding up for both.
-    fn blocks(&self, batch: u32, context: u32) -> u32 {
-        batch.next_power_of_two() * (context.div_ceil(self.block_tokens) + 1)
-    }
-
-    fn points(&self) -> impl Iterator<Item = (u32, u32)> {
-        let all = self.batches.iter().flat_map(|&batch| self.contexts.iter().map(move |&context| (batch, context)));
-        all.filter(|&(batch, context)| self.fits(batch, context))
-    }
-
-    fn fits(&self, batch: u32, context: u32) -> bool {
-        u64::from(batch.next_power_of_two()) * u64::from(context) <= u64::from(self.max_entries)
-    }
-
-    /// Chunks from a few tokens to the whole cache, of one sequence and of many, with and without tokens before them.
-    fn prefills(&self) -> Vec<Visit> {
-        let (held, blocks) = (self.held_tokens(), self.plane_blocks());
-        let mut visits = Vec::new();
-        for &batch in &self.prefill_batches {
-            for &tokens in &self.prefill_tokens {
-                for &context in &self.prefill_contexts {
-                    let all = context + tokens;
-                    let rows = held.get(..batch as usize);
-                    let room = self.blocks(batch, all) <= blocks
-                        && rows.is_some_and(|rows| rows.iter().all(|&held| all <= held));
-                    let pairs = batch * (tokens * context + tokens * (tokens + 1) / 2);
-                    let fits = batch * tokens <= self.max_prefill_tokens && pairs <= self.max_prefill_pairs;
-                    if room && fits {
-                        visits.push(Visit::Prefill { batch, context, tokens });
-                    }
-                }
-            }
-        }
-        spread(&visits)
-    }
-
-    /// A sequence with all that it holds.
-    fn offloads(&self) -> Vec<Visit> {
-        let held = self.held_tokens();
-        let context = held.into_iter().filter(|&tokens| tokens <= OFFLOADED_TOKENS).max();
-        context.map(|context| Visit::Offload { context }).into_iter().collect()
-    }
-
-    fn host(&self) -> Vec<Visit> {
-        let largest = self.held_tokens().len() as u32;
-        let mut batches: Vec<u32> =
-            [1, 4, 16, 64].into_iter().filter(|&batch| batch < largest).chain([largest]).collect();
-        batches.dedup();
-        batches.into_iter().map(|batch| Visit::Host { batch }).collect()
-    }
 }
 
 /// One line: two plans that say the same can continue each other's tables.
@@ -316,54 +196,5 @@ impl fmt::Display for Plan {
              pairs; {tokens} tokens after {warm_up}, {queued} queued, {}, blocks of {block_tokens}",
             layout.name()
         )
-    }
-}
-
-/// The first, the last, the middle, the middles of the halves, and so on.
-fn spread<T: Copy>(list: &[T]) -> Vec<T> {
-    let last = list.len().saturating_sub(1);
-    let mut taken = vec![false; list.len()];
-    let mut order = Vec::new();
-    let mut parts = 1;
-    while order.len() < list.len() {
-        for part in 0..=parts {
-            let at = last * part / parts;
-            if !std::mem::replace(&mut taken[at], true) {
-                order.push(list[at]);
-            }
-        }
-        parts *= 2;
-    }
-    order
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spread_begins_with_the_ends() {
-        assert_eq!(spread(&[0, 1, 2, 3, 4, 5, 6, 7, 8]), [0, 8, 4, 2, 6, 1, 3, 5, 7]);
-        assert_eq!(spread(&[5]), [5]);
-        assert!(spread::<u32>(&[]).is_empty());
-    }
-
-    #[test]
-    fn slots_hold_what_the_batches_that_they_are_in_need() {
-        let model = Architecture::builtin("tiny-ouro").unwrap();
-        let plan = Plan::small(&model, Layout::Shared, Nanos::ZERO);
-        plan.check(&model).unwrap();
-        let held = plan.held_tokens();
-        assert_eq!((held.len(), held[0], held[63]), (64, 512, 65));
-        for visit in plan.visits() {
-            let rows = match visit {
-                Visit::Decode { batch, context } => contexts(batch, context),
-                Visit::Offload { context } => vec![context],
-                Visit::Prefill { batch, context, tokens } => vec![context + tokens; batch as usize],
-                Visit::Host { batch } => vec![1; batch as usize],
-            };
-            let offloaded = matches!(visit, Visit::Offload { context } if held.contains(&context));
-            assert!(offloaded || rows.iter().zip(&held).all(|(tokens, held)| tokens <= held), "{visit:?}");
-        }
     }
 }

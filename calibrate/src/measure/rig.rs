@@ -3,23 +3,18 @@
 //! The cache is filled once. A decode row with L entries then runs at position L - 1 and writes its KV over what is there, so
 //! that every batch size and context is timed on the same sequences, and at exactly those entries.
 
-use std::sync::Arc;
-
-use engine::architecture::Architecture;
-use engine::batch::{AppendedBlock, Batch, Plane, Row, Slot, Stage};
-use engine::executor::{Clock, ExitSource};
-use engine::live::{Exits, LiveConfig, LiveExecutor, Prompts};
-use engine::models::initial_state::InitialState;
+use engine::batch::{Batch, Plane, Row, Slot, Stage};
+use engine::executor::Clock;
+use engine::live::LiveExecutor;
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+use engine::scheduler::SchedulerConfig;
 use engine::units::{Depth, Nanos};
 
+use super::config::FILL_TOKENS;
 use super::plan::Plan;
+use super::room::Blocks;
 use super::watch::{Samples, Times, Watch, is_disturbed};
 use crate::contexts::contexts;
-
-/// Prompt tokens in a batch that fills the cache.
-const FILL_TOKENS: u32 = 2048;
 
 /// Prompt tokens of one sequence in such a batch.
 const FILL_CHUNK: u32 = 128;
@@ -43,17 +38,6 @@ pub(super) struct Rig<E> {
     queued: u32,
 }
 
-/// Which blocks a slot gets: long sequences run in small batches and short ones in large batches, so that slots share blocks
-/// with slots that are never in the same batch.
-///
-/// A batch of up to 2^k rows has a 2^k-th of the pool for each. The two of a pair, see [`contexts`], begin at the ends of their
-/// shares that lie apart and grow towards each other, so that one may be longer by what the other is shorter.
-#[derive(Clone, Copy, Debug)]
-struct Blocks {
-    /// Of one plane; divisible by the largest batch's 2^k.
-    pool: u32,
-}
-
 /// A sequence in the slot of its own number.
 #[derive(Debug)]
 struct Sequence {
@@ -64,53 +48,6 @@ struct Sequence {
     generated: u32,
     /// Blocks of each plane.
     blocks: u32,
-}
-
-/// Every token runs all loops.
-struct FullDepth(Depth);
-
-impl ExitSource for FullDepth {
-    fn exit_depth(&self, _: RequestId, _: u32) -> Depth {
-        self.0
-    }
-}
-
-/// What an executor must be able to hold for sequences of the given lengths, at a full depth that may differ from the model's.
-pub(super) fn live_config(
-    plan: &Plan,
-    model: &Architecture,
-    held_tokens: &[u32],
-    plane_blocks: u32,
-    depth: Depth,
-) -> LiveConfig {
-    let slots = held_tokens.len() as u32;
-    let scheduler = SchedulerConfig {
-        mode: Mode::NoRefill,
-        overlap: Overlap::Synchronous,
-        finish: Finish::Length,
-        max_num_seqs: slots,
-        max_num_batched_tokens: FILL_TOKENS.max(plan.max_prefill_tokens),
-        min_free_slots: 1,
-        max_context_tokens: held_tokens.iter().copied().max().unwrap_or(1),
-        r_max: depth,
-        r_min: depth,
-        kv: KvConfig {
-            layout: plan.layout,
-            blocks: plane_blocks * u32::from(plan.layout.planes(depth)),
-            block_tokens: plan.block_tokens,
-            headroom_blocks: 0,
-            pressure: Pressure::Reserve,
-            boundary_layers: model.prelude_layers + model.coda_layers > 0,
-        },
-    };
-    LiveConfig {
-        scheduler,
-        exits: Exits::Replay(Arc::new(FullDepth(depth))),
-        prompts: Prompts::Random { seed: 0 },
-        eos: None,
-        initial_state: InitialState::Zero,
-        keep_logits: false,
-    }
 }
 
 impl<E: LiveExecutor> Rig<E> {
@@ -131,7 +68,7 @@ impl<E: LiveExecutor> Rig<E> {
         let sequences = (0..).zip(&held_tokens).map(sequence).collect();
         let core = (0..config.kv.layout.planes(config.r_max)).map(Plane::Core);
         Self {
-            blocks: Blocks { pool: plan.plane_blocks() },
+            blocks: Blocks::new(plan),
             sequences,
             depth: config.r_max,
             block_tokens: config.kv.block_tokens,
@@ -326,59 +263,7 @@ impl<E: LiveExecutor> Rig<E> {
     }
 }
 
-impl Blocks {
-    /// A slot's block number `index` of every plane.
-    fn of(self, slot: u32, index: u32, planes: &[Plane]) -> impl Iterator<Item = AppendedBlock> {
-        let (mut start, mut share, mut grows_up) = (0, self.pool, true);
-        for bit in 0..u32::BITS - slot.leading_zeros() {
-            // In a batch of twice the rows it keeps the half of its share where it begins, and its partner has the other.
-            let partner = slot >> bit & 1 == 1;
-            share /= 2;
-            start += if grows_up == partner { share } else { 0 };
-            grows_up ^= partner;
-        }
-        let block = if grows_up { start + index } else { start + share - 1 - index };
-        planes.iter().map(move |&plane| {
-            let offset = if let Plane::Core(core) = plane { u32::from(core) * self.pool } else { 0 };
-            AppendedBlock { slot: Slot(slot), plane, block: offset + block }
-        })
-    }
-}
-
 /// The sequences' token at their contexts' last positions.
 fn decode_rows(batch: u32, context: u32) -> Vec<Rows> {
     (0..).zip(contexts(batch, context)).map(|(slot, entries)| (slot, entries - 1, 1)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::super::plan::Visit;
-    use super::*;
-
-    #[test]
-    fn rows_of_a_batch_share_no_block() {
-        let model = Architecture::builtin("tiny-ouro").expect("built in");
-        let small = Plan::small(&model, engine::layout::Layout::Shared, Nanos::ZERO);
-        let odd = Plan { batches: vec![1, 2, 3, 7, 20, 33], contexts: vec![1, 17, 100, 257], ..small.clone() };
-        let large = Plan::large(&model, engine::layout::Layout::Shared, Nanos::ZERO, 1 << 26);
-        for plan in [small, odd, large] {
-            let blocks = Blocks { pool: plan.plane_blocks() };
-            for visit in plan.visits() {
-                let rows = match visit {
-                    Visit::Decode { batch, context } => contexts(batch, context),
-                    Visit::Prefill { batch, context, tokens } => vec![context + tokens; batch as usize],
-                    Visit::Offload { .. } | Visit::Host { .. } => continue,
-                };
-                let mut taken = BTreeSet::new();
-                for (slot, tokens) in (0..).zip(rows) {
-                    for index in 0..tokens.div_ceil(plan.block_tokens) {
-                        let block = blocks.of(slot, index, &[Plane::Boundary]).next().expect("one plane").block;
-                        assert!(block < blocks.pool && taken.insert(block), "{visit:?}: block {block} of slot {slot}");
-                    }
-                }
-            }
-        }
-    }
 }

@@ -1,0 +1,130 @@
+//! What the sequences hold, and in which blocks.
+
+use engine::batch::{AppendedBlock, Plane, Slot};
+
+use super::plan::Plan;
+use crate::contexts::contexts;
+
+/// Which blocks a slot gets: long sequences run in small batches and short ones in large batches, so that slots share blocks
+/// with slots that are never in the same batch.
+///
+/// A batch of up to 2^k rows has a 2^k-th of the pool for each. The two of a pair, see [`contexts`], begin at the ends of their
+/// shares that lie apart and grow towards each other, so that one may be longer by what the other is shorter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocks {
+    /// Of one plane; divisible by the largest batch's 2^k.
+    pool: u32,
+}
+
+impl Plan {
+    /// Tokens that a sequence has to hold, by slot: as many as in its longest row.
+    pub fn held_tokens(&self) -> Vec<u32> {
+        let mut held = Vec::new();
+        for (batch, context) in self.points() {
+            let rows = contexts(batch, context);
+            held.resize(held.len().max(rows.len()), 0);
+            held.iter_mut().zip(rows).for_each(|(held, tokens)| *held = tokens.max(*held));
+        }
+        held
+    }
+
+    /// Blocks of one plane in which every batch of the grid finds room of its own, see `Blocks`.
+    pub fn plane_blocks(&self) -> u32 {
+        let blocks = self.points().map(|(batch, context)| self.blocks(batch, context));
+        let slots = self.points().map(|(batch, _)| batch).max().unwrap_or(1);
+        blocks.max().unwrap_or(1).next_multiple_of(slots.next_power_of_two())
+    }
+
+    /// Blocks of one plane for a batch: for pairs of rows with twice the context, and rounding up for both.
+    pub(super) fn blocks(&self, batch: u32, context: u32) -> u32 {
+        batch.next_power_of_two() * (context.div_ceil(self.block_tokens) + 1)
+    }
+
+    fn points(&self) -> impl Iterator<Item = (u32, u32)> {
+        let all = self.batches.iter().flat_map(|&batch| self.contexts.iter().map(move |&context| (batch, context)));
+        all.filter(|&(batch, context)| self.fits(batch, context))
+    }
+
+    pub(super) fn fits(&self, batch: u32, context: u32) -> bool {
+        u64::from(batch.next_power_of_two()) * u64::from(context) <= u64::from(self.max_entries)
+    }
+}
+
+impl Blocks {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self { pool: plan.plane_blocks() }
+    }
+
+    /// A slot's block number `index` of every plane.
+    pub(super) fn of(self, slot: u32, index: u32, planes: &[Plane]) -> impl Iterator<Item = AppendedBlock> {
+        let (mut start, mut share, mut grows_up) = (0, self.pool, true);
+        for bit in 0..u32::BITS - slot.leading_zeros() {
+            // In a batch of twice the rows it keeps the half of its share where it begins, and its partner has the other.
+            let partner = slot >> bit & 1 == 1;
+            share /= 2;
+            start += if grows_up == partner { share } else { 0 };
+            grows_up ^= partner;
+        }
+        let block = if grows_up { start + index } else { start + share - 1 - index };
+        planes.iter().map(move |&plane| {
+            let offset = if let Plane::Core(core) = plane { u32::from(core) * self.pool } else { 0 };
+            AppendedBlock { slot: Slot(slot), plane, block: offset + block }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use engine::architecture::Architecture;
+    use engine::layout::Layout;
+    use engine::units::Nanos;
+
+    use super::super::visits::Visit;
+    use super::*;
+
+    #[test]
+    fn slots_hold_what_the_batches_that_they_are_in_need() {
+        let model = Architecture::builtin("tiny-ouro").unwrap();
+        let plan = Plan::small(&model, Layout::Shared, Nanos::ZERO);
+        plan.check(&model).unwrap();
+        let held = plan.held_tokens();
+        assert_eq!((held.len(), held[0], held[63]), (64, 512, 65));
+        for visit in plan.visits() {
+            let rows = match visit {
+                Visit::Decode { batch, context } => contexts(batch, context),
+                Visit::Offload { context } => vec![context],
+                Visit::Prefill { batch, context, tokens } => vec![context + tokens; batch as usize],
+                Visit::Host { batch } => vec![1; batch as usize],
+            };
+            let offloaded = matches!(visit, Visit::Offload { context } if held.contains(&context));
+            assert!(offloaded || rows.iter().zip(&held).all(|(tokens, held)| tokens <= held), "{visit:?}");
+        }
+    }
+
+    #[test]
+    fn rows_of_a_batch_share_no_block() {
+        let model = Architecture::builtin("tiny-ouro").expect("built in");
+        let small = Plan::small(&model, Layout::Shared, Nanos::ZERO);
+        let odd = Plan { batches: vec![1, 2, 3, 7, 20, 33], contexts: vec![1, 17, 100, 257], ..small.clone() };
+        let large = Plan::large(&model, Layout::Shared, Nanos::ZERO, 1 << 26);
+        for plan in [small, odd, large] {
+            let blocks = Blocks::new(&plan);
+            for visit in plan.visits() {
+                let rows = match visit {
+                    Visit::Decode { batch, context } => contexts(batch, context),
+                    Visit::Prefill { batch, context, tokens } => vec![context + tokens; batch as usize],
+                    Visit::Offload { .. } | Visit::Host { .. } => continue,
+                };
+                let mut taken = BTreeSet::new();
+                for (slot, tokens) in (0..).zip(rows) {
+                    for index in 0..tokens.div_ceil(plan.block_tokens) {
+                        let block = blocks.of(slot, index, &[Plane::Boundary]).next().expect("one plane").block;
+                        assert!(block < blocks.pool && taken.insert(block), "{visit:?}: block {block} of slot {slot}");
+                    }
+                }
+            }
+        }
+    }
+}
