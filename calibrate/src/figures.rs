@@ -21,8 +21,8 @@ pub fn figures(calibration: &Calibration, setup: &Setup, profile: &Profile) -> V
     vec![("latency", latency(calibration, setup, profile)), ("residuals", residuals(calibration, profile))]
 }
 
-/// A panel for each context (of many, some) that has a curve: measured core steps, the line through all batch sizes with its delta and B*, the
-/// floor, and a device that only computes.
+/// A panel for each context, or some of many, that has a curve: measured core steps, the line through all batch sizes with its
+/// delta and B*, the floor, and a device that only computes.
 fn latency(calibration: &Calibration, setup: &Setup, profile: &Profile) -> Figure {
     let core = &calibration.core;
     let mut contexts: Vec<u32> = core.samples.iter().map(|sample| sample.context).collect();

@@ -82,7 +82,7 @@ impl Plan {
     }
 
     /// A grid for models of gigabytes on a GPU: batches up to 512 and contexts up to 8192, as far as 70% of `free_bytes` hold
-    /// their KV. The rest is for activations and for the runs that time the host.
+    /// their KV, and a block more for each row. The rest is for activations and for the runs that time the host.
     ///
     /// Every batch size has a graph of its own, so the padding is known. Times are steps over the context too, where attention's
     /// work fills the device once more, so there are many contexts, each timed briefly. Prompts just above powers of two tell what
@@ -184,6 +184,7 @@ impl fmt::Display for Plan {
             max_prefill_pairs,
             tokens,
             warm_up,
+            settle,
             queued,
             layout,
             block_tokens,
@@ -193,7 +194,8 @@ impl fmt::Display for Plan {
             f,
             "batches {batches:?}, contexts {contexts:?}, loops {loops:?}, at most {max_entries} entries; prompts {prefill_tokens:?} \
              behind {prefill_contexts:?} times {prefill_batches:?}, at most {max_prefill_tokens} tokens and {max_prefill_pairs} \
-             pairs; {tokens} tokens after {warm_up}, {queued} queued, {}, blocks of {block_tokens}",
+             pairs; {tokens} tokens after {warm_up}, {} s to settle, {queued} queued, {}, blocks of {block_tokens}",
+            settle.as_secs(),
             layout.name()
         )
     }

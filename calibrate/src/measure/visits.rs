@@ -26,7 +26,7 @@ pub enum Visit {
     },
     /// A sequence moved to host memory and back.
     Offload {
-        /// Tokens that each holds: all there are.
+        /// Tokens that it holds.
         context: u32,
     },
     /// The event loop's own work, with full batches.
@@ -40,7 +40,7 @@ impl Plan {
     /// Everything that a round times. Each leading part is spread over the whole range, so that a budget that ends early
     /// leaves a coarser grid and not half of one.
     pub fn visits(&self) -> Vec<Visit> {
-        let others = [self.prefills(), self.host(), self.offloads()].concat();
+        let others = [self.host(), self.offloads(), self.prefills()].concat();
         // Behind every batch size, so that a slow moment of the machine does not fall on one stage alone.
         let each = others.len().div_ceil(self.batches.len());
         let mut others = others.chunks(each);

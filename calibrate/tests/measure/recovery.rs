@@ -78,7 +78,7 @@ fn a_small_budget_leaves_a_coarser_grid_that_can_be_fitted() {
     let model = Architecture::builtin("tiny-ouro").expect("built in");
     let whole = plan(&model, 1);
     // Filling the caches takes about 5 s of the fake's time.
-    let budget = Nanos::from_secs(6.5);
+    let budget = Nanos::from_secs(8.0);
     let cut = Plan { budget, ..whole };
     let folder = tempfile::tempdir().expect("a folder");
     let mut ledger = Ledger::open(&folder.path().join("m.csv"), "a fake").expect("writable");
