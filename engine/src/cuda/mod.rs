@@ -25,6 +25,7 @@ mod model;
 mod ops;
 mod options;
 mod prefill;
+mod products;
 mod stages;
 mod store;
 mod stream;

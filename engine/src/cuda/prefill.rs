@@ -3,7 +3,7 @@
 use super::error::CudaError;
 use super::executor::CudaExecutor;
 use super::memory::Pinned;
-use super::ops::Phase;
+use super::products::Phase;
 use super::stages::{Rows, Run};
 use super::upload::{Upload, tiles};
 use crate::batch::{Batch, Row, Stage};

@@ -5,7 +5,7 @@
 // between tiles and with the first weights on their way before the wait. Four warps multiply.
 //
 // Every sum is one chain of wgmma over ascending k, cut only where the layer's shape says: a row's bits are the same
-// whatever the number of rows, and whichever of the three row counts takes them (a test in `ops.rs` pins it).
+// whatever the number of rows, and whichever of the three row counts takes them (a test in `products.rs` pins it).
 
 // A matrix as the copy engine sees it, made by the driver: numbers behind an edge are zeros.
 struct alignas(64) TensorMap { u64 opaque[16]; };
