@@ -60,6 +60,9 @@ pub enum CalibrateError {
         "there are no rows of stage `step`: time whole decode steps at several batch sizes, contexts and loop counts"
     )]
     NoSteps,
+    /// There is nothing to adjust a profile to.
+    #[error("there are no rows of stage `core`: time core steps, as `calibrate check` does")]
+    NoCore,
     /// A point of the grid has one loop count, from which a slope cannot be told.
     #[error(
         "line {line}: batch {batch} at context {context} was timed with {loops} loops only: tau(r) = tau_0 + tau_r r needs two or \

@@ -8,6 +8,7 @@
 //! measure -> measurements -> depth (tau_0, tau_r per point) -> validation (cost, both forms) -> calibration -> profile, tables
 //! ```
 
+pub mod adjust;
 pub mod bootstrap;
 pub mod boundary;
 pub mod calibration;

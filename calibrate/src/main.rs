@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 mod command;
 
-use command::{CheckArgs, CompareArgs, FitArgs, MeasureArgs};
+use command::{AdjustArgs, CheckArgs, CompareArgs, FitArgs, MeasureArgs};
 
 /// Measures how long a looped model's steps take on a device, and writes a profile for the simulator.
 #[derive(Parser)]
@@ -26,6 +26,8 @@ enum Command {
     Check(CheckArgs),
     /// Compare a profile with a table of times that it was not fitted to: exit code 1 if it does not hold.
     Compare(CompareArgs),
+    /// Scale a profile to a few times of another device of the same kind.
+    Adjust(AdjustArgs),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Cli { command: Some(Command::Fit(args)), .. } => command::fit(&args).map(|()| true),
         Cli { command: Some(Command::Check(args)), .. } => command::check(&args),
         Cli { command: Some(Command::Compare(args)), .. } => command::compare(&args),
+        Cli { command: Some(Command::Adjust(args)), .. } => command::adjust(&args).map(|()| true),
         Cli { measure: Some(args), .. } => command::measure(&args).map(|()| true),
         // clap shows the help where there is neither.
         Cli { .. } => Ok(true),

@@ -1,8 +1,9 @@
 //! The shipped profiles parse, are sound, say what the paper says, and are what their README derives.
 
+use calibrate::adjust::adjust;
 use calibrate::calibration::{Calibration, Setup};
 use calibrate::check::{MEAN_MAX, WORST_MAX, errors};
-use calibrate::measurements::{Measurement, Stage, parse};
+use calibrate::measurements::{Measurement, Stage, medians, parse};
 use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::profile::{PrefillCost, Profile, StageCost};
@@ -200,6 +201,18 @@ fn measured_profiles_are_what_their_times_give() {
         close(shipped.host.build_us, fitted.host.build_us, &what("build"));
         close(shipped.transfer.offload_gb_per_s, fitted.transfer.offload_gb_per_s, &what("offload"));
     }
+}
+
+#[test]
+fn the_other_gpus_profile_is_adjusted_to_its_times() {
+    let other = profile(include_str!("../profiles/h200/huginn-3.5b_gpu_b.yaml"));
+    let times = include_str!("../profiles/h200/huginn-3.5b_gpu_b.csv");
+    let times = medians(&parse(times.as_bytes(), "times").expect("a table").rows, false);
+    let mine = profile(H200[2].0);
+    let adjusted = adjust(&mine, &times).expect("times of the core");
+    assert_eq!((&other.graphs, other.core, other.prefill), (&adjusted.graphs, adjusted.core, adjusted.prefill));
+    let mean = |profile| errors(profile, &times)[&Stage::Core].mean;
+    assert!(mean(&mine) > MEAN_MAX && mean(&other) < MEAN_MAX / 2.0, "{} and {}", mean(&mine), mean(&other));
 }
 
 #[test]

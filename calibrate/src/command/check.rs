@@ -42,7 +42,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<bool, CalibrateError> {
 }
 
 /// Prints a profile's errors and says whether it holds.
-fn judge(profile: &Profile, measured: &[Measurement]) -> bool {
+pub(super) fn judge(profile: &Profile, measured: &[Measurement]) -> bool {
     let errors = check::errors(profile, &medians(measured, false));
     print!("{}", check_table(&errors));
     let holds = check::holds(profile, &errors);

@@ -1,5 +1,6 @@
 //! The commands, and what they share: options that name things, and the way from a calibration to a file.
 
+mod adjust;
 mod check;
 mod device;
 mod fit;
@@ -18,6 +19,7 @@ use engine::layout::Layout;
 use engine::profile::{Buckets, Profile};
 use reports::Timing;
 
+pub(crate) use adjust::{AdjustArgs, adjust};
 pub(crate) use check::{CheckArgs, CompareArgs, check, compare};
 pub(crate) use fit::{FitArgs, fit};
 pub(crate) use measure::{MeasureArgs, measure};
@@ -84,9 +86,7 @@ fn write_profile(
         eprintln!("{term}: not measured, taken from \"{}\"", setup.base.name);
     }
     let profile = calibration.profile(setup, name, source)?;
-    let text = serde_yaml::to_string(&profile)
-        .map_err(|error| CalibrateError::Yaml { name: profile.name.clone(), reason: error.to_string() })?;
-    write_whole(out, &text)?;
+    write_yaml(&profile, out)?;
     write_tables(calibration, setup, measured, &profile, out)?;
     print!("{}", tables::render(calibration));
     eprintln!("wrote {}", out.display());
@@ -121,6 +121,12 @@ fn write_tables(
         figure.write(folder, &format!("{stem}_{name}"), false).map_err(CalibrateError::Report)?;
     }
     Ok(())
+}
+
+fn write_yaml(profile: &Profile, out: &Path) -> Result<(), CalibrateError> {
+    let text = serde_yaml::to_string(profile)
+        .map_err(|error| CalibrateError::Yaml { name: profile.name.clone(), reason: error.to_string() })?;
+    write_whole(out, &text)
 }
 
 /// Writes beside the file and renames: a reader sees the old profile or the new one, never half of one.

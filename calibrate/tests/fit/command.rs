@@ -63,6 +63,40 @@ fn a_profile_is_compared_with_times_that_it_was_not_fitted_to() {
 }
 
 #[test]
+fn a_profile_is_adjusted_to_another_device_of_its_kind() {
+    let folder = folder_with_measurements();
+    let fit = run(folder.path(), &["m.csv", "--model", "ouro-1.4b", "--device", "h100-80gb", "--out", "p.yaml"]);
+    assert!(fit.status.success(), "{}", String::from_utf8_lossy(&fit.stderr));
+    let mut slower = shipped("ouro-1.4b");
+    for cost in [&mut slower.core, &mut slower.prelude, &mut slower.coda] {
+        let terms = [&mut cost.delta_ms, &mut cost.floor_ms, &mut cost.gamma_us, &mut cost.alpha_ns];
+        terms.into_iter().for_each(|term| *term *= 1.15);
+    }
+    let text = csv(&slower, &[1, 2, 4], Timed::StepsAndStages, 0.003, 5);
+    std::fs::write(folder.path().join("other.csv"), text).expect("writable");
+    let calibrate = |options: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_calibrate"));
+        command.current_dir(folder.path()).args(options.split(' ')).output().expect("the binary runs")
+    };
+    assert_eq!(calibrate("compare p.yaml other.csv").status.code(), Some(1));
+    let adjusted = calibrate("adjust p.yaml other.csv --name other --out q.yaml");
+    assert!(adjusted.status.success(), "{}", String::from_utf8_lossy(&adjusted.stderr));
+    assert!(String::from_utf8_lossy(&adjusted.stdout).contains("\"other\" holds"), "{adjusted:?}");
+    assert_eq!(calibrate("compare q.yaml other.csv").status.code(), Some(0));
+    let (before, after) = (profile(&folder.path().join("p.yaml")), profile(&folder.path().join("q.yaml")));
+    let factor = after.core.delta_ms / before.core.delta_ms;
+    assert!((factor - 1.15).abs() < 0.01, "{factor}");
+    assert!(after.source.ends_with("then adjusted to another device's times, other.csv"), "{}", after.source);
+
+    std::fs::write(folder.path().join("steps.csv"), csv(&slower, &[1, 2, 4], Timed::Steps, 0.003, 5))
+        .expect("writable");
+    let refused = calibrate("adjust p.yaml steps.csv --out r.yaml");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("there are no rows of stage `core`"), "{refused:?}");
+    assert!(!folder.path().join("r.yaml").exists());
+}
+
+#[test]
 fn a_base_gives_what_was_not_measured() {
     let folder = folder_with_measurements();
     let base = shipped("ouro-1.4b");

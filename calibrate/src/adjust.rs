@@ -1,0 +1,183 @@
+//! Another device of the same kind: the same graphs in the same shapes, each faster or slower by a little. Two GPUs at their power
+//! limits differ so; a calibration of one and a few times of the other make a profile of the other.
+
+use std::collections::BTreeMap;
+
+use engine::profile::{GraphTimes, Graphs, PrefillCost, Profile, PromptCost, StageCost};
+
+use crate::check::predicted_ms;
+use crate::cost::significant;
+use crate::error::CalibrateError;
+use crate::measurements::{Measurement, Stage, median};
+
+/// Scales a profile to another device's times. Each stage's graphs are scaled by the median of measured over predicted at their size,
+/// between measured sizes by what lies between; prompts, and lines through all sizes, by the median of all. What the host
+/// does stays; how well the fit described its own measurements does not.
+///
+/// # Errors
+/// No times of the core.
+pub fn adjust(profile: &Profile, rows: &[Measurement]) -> Result<Profile, CalibrateError> {
+    let factors = |stage| Factors::new(profile, rows.iter().filter(|row| row.stage == stage));
+    let core = factors(Stage::Core).ok_or(CalibrateError::NoCore)?;
+    let [prelude, coda, prefill] =
+        [Stage::Prelude, Stage::Coda, Stage::Prefill].map(|stage| factors(stage).unwrap_or_default());
+    Ok(Profile {
+        core: core.line(profile.core),
+        prelude: prelude.line(profile.prelude),
+        coda: coda.line(profile.coda),
+        graphs: Graphs {
+            core: core.graphs(&profile.graphs.core),
+            prelude: prelude.graphs(&profile.graphs.prelude),
+            coda: coda.graphs(&profile.graphs.coda),
+            prefill: profile.graphs.prefill.iter().map(|prompt| prefill.prompt(*prompt)).collect(),
+        },
+        prefill: prefill.prefill(profile.prefill),
+        fit: None,
+        ..profile.clone()
+    })
+}
+
+/// How much longer a stage takes.
+#[derive(Clone, Debug, PartialEq)]
+struct Factors {
+    /// By rows of the graph.
+    at: BTreeMap<u32, f64>,
+    all: f64,
+}
+
+/// As long as before.
+impl Default for Factors {
+    fn default() -> Self {
+        Self { at: BTreeMap::new(), all: 1.0 }
+    }
+}
+
+impl Factors {
+    fn new<'a>(profile: &Profile, rows: impl Iterator<Item = &'a Measurement>) -> Option<Self> {
+        let mut by_size: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for row in rows {
+            let predicted_ms = predicted_ms(profile, row).filter(|&ms| ms > 0.0)?;
+            by_size.entry(profile.buckets.pad(row.batch)).or_default().push(row.time_ms / predicted_ms);
+        }
+        let all = || by_size.values().flatten().copied();
+        let some = all().next().is_some();
+        let middle = |ratios: &Vec<f64>| median(ratios.iter().copied());
+        some.then(|| Self {
+            at: by_size.iter().map(|(&size, ratios)| (size, middle(ratios))).collect(),
+            all: median(all()),
+        })
+    }
+
+    /// The factor of a graph: on the line between the next smaller and the next larger measured one.
+    fn of(&self, rows: u32) -> f64 {
+        let below = self.at.range(..=rows).next_back();
+        let above = self.at.range(rows..).next();
+        match (below, above) {
+            (Some((&low, &at_low)), Some((&high, &at_high))) if low < high => {
+                at_low + (at_high - at_low) * f64::from(rows - low) / f64::from(high - low)
+            }
+            (Some((_, &factor)), _) | (None, Some((_, &factor))) => factor,
+            (None, None) => self.all,
+        }
+    }
+
+    fn graphs(&self, graphs: &[GraphTimes]) -> Vec<GraphTimes> {
+        let scaled = |graph: &GraphTimes| {
+            let factor = self.of(graph.rows);
+            let at = graph.at.iter().map(|&(entries, ms)| (entries, significant(factor * ms)));
+            GraphTimes { rows: graph.rows, at: at.collect() }
+        };
+        graphs.iter().map(scaled).collect()
+    }
+
+    fn line(&self, cost: StageCost) -> StageCost {
+        let [delta_ms, floor_ms, gamma_us, alpha_ns] =
+            [cost.delta_ms, cost.floor_ms, cost.gamma_us, cost.alpha_ns].map(|term| significant(self.all * term));
+        StageCost { delta_ms, floor_ms, gamma_us, alpha_ns }
+    }
+
+    fn prefill(&self, cost: PrefillCost) -> PrefillCost {
+        let [delta_ms, floor_ms, gamma_us, alpha_ns] =
+            [cost.delta_ms, cost.floor_ms, cost.gamma_us, cost.alpha_ns].map(|term| significant(self.all * term));
+        PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns, ..cost }
+    }
+
+    fn prompt(&self, prompt: PromptCost) -> PromptCost {
+        let [delta_ms, alpha_ns] = [prompt.delta_ms, prompt.alpha_ns].map(|term| significant(self.all * term));
+        PromptCost { delta_ms, alpha_ns, ..prompt }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::architecture::Architecture;
+    use engine::profile::{Buckets, Device};
+
+    use super::*;
+
+    fn profile() -> Profile {
+        let model = Architecture::builtin("huginn-3.5b").expect("built in");
+        let device = Device { name: "a".into(), bandwidth_gb_per_s: 1000.0, compute_tflops: 100.0 };
+        let graph = |rows, ms| GraphTimes { rows, at: vec![(100, ms), (10_000, 2.0 * ms)] };
+        let graphs = Graphs {
+            core: vec![graph(1, 1.0), graph(8, 1.5), graph(32, 2.0), graph(64, 3.0)],
+            coda: vec![graph(1, 0.5), graph(64, 1.0)],
+            ..Graphs::default()
+        };
+        let buckets = Buckets::List(vec![1, 8, 32, 64].try_into().expect("rising"));
+        Profile { graphs, buckets, stage_overhead_us: 10.0, ..Profile::roofline(&device, &model) }
+    }
+
+    fn measured(
+        profile: &Profile,
+        stage: Stage,
+        (batch, context, tokens): (u32, u32, u32),
+        factor: f64,
+    ) -> Measurement {
+        let mut row = Measurement {
+            line: 0,
+            stage,
+            batch,
+            context,
+            loops: 0,
+            tokens,
+            time_ms: 0.0,
+            min_ms: 0.0,
+            max_ms: 0.0,
+            round: 0,
+            calm: 1,
+        };
+        row.time_ms = factor * predicted_ms(profile, &row).expect("a device's time");
+        row
+    }
+
+    #[test]
+    fn graphs_take_the_factor_of_their_size_and_of_what_lies_around() {
+        let profile = profile();
+        let row = |stage, batch, factor| measured(&profile, stage, (batch, 50, 0), factor);
+        let mut rows: Vec<Measurement> = [0.99, 1.0, 1.7].map(|factor| row(Stage::Core, 6, factor)).into();
+        rows.extend([row(Stage::Core, 64, 0.9), row(Stage::Coda, 20, 1.1)]);
+        rows.push(measured(&profile, Stage::Prefill, (1, 0, 64), 0.8));
+        let adjusted = adjust(&profile, &rows).expect("times of the core");
+        adjusted.check().expect("a profile");
+        let ratio = |at: fn(&Profile) -> f64| at(&adjusted) / at(&profile);
+        let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-4, "{found}, not {expected}");
+        close(ratio(|profile| profile.core_ms(1, 500)), 1.0);
+        close(ratio(|profile| profile.core_ms(8, 500)), 1.0);
+        close(ratio(|profile| profile.core_ms(32, 500)), 1.0 - 0.1 * 24.0 / 56.0);
+        close(ratio(|profile| profile.core_ms(64, 500)), 0.9);
+        close(ratio(|profile| profile.coda_ms(1, 500)), 1.1);
+        close(ratio(|profile| profile.prefill_ms([(0, 64)])), 0.8);
+        // The prelude was not timed, and has no graphs here.
+        close(ratio(|profile| profile.prelude_ms(64, 500)), 1.0);
+        assert_eq!((adjusted.host, adjusted.fit), (profile.host, None));
+    }
+
+    #[test]
+    fn without_the_core_there_is_nothing_to_adjust_to() {
+        let profile = profile();
+        let coda = measured(&profile, Stage::Coda, (1, 50, 0), 1.0);
+        let said = adjust(&profile, &[coda]).expect_err("no core").to_string();
+        assert_eq!(said, "there are no rows of stage `core`: time core steps, as `calibrate check` does");
+    }
+}
