@@ -56,8 +56,10 @@ impl Factors {
     fn new<'a>(profile: &Profile, rows: impl Iterator<Item = &'a Measurement>) -> Option<Self> {
         let mut by_size: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for row in rows {
-            let predicted_ms = predicted_ms(profile, row).filter(|&ms| ms > 0.0)?;
-            by_size.entry(profile.buckets.pad(row.batch)).or_default().push(row.time_ms / predicted_ms);
+            // A stage that takes no time by the profile cannot be scaled.
+            if let Some(predicted_ms) = predicted_ms(profile, row).filter(|&ms| ms > 0.0) {
+                by_size.entry(profile.buckets.pad(row.batch)).or_default().push(row.time_ms / predicted_ms);
+            }
         }
         let all = || by_size.values().flatten().copied();
         let some = all().next().is_some();
