@@ -1,5 +1,7 @@
 //! What a round times, in which order.
 
+use engine::units::Nanos;
+
 use super::plan::Plan;
 
 /// Tokens of an offloaded sequence at most: pinning memory for more takes longer than all the rest.
@@ -41,14 +43,21 @@ impl Plan {
     /// leaves a coarser grid and not half of one.
     pub fn visits(&self) -> Vec<Visit> {
         let others = [self.host(), self.offloads(), self.prefills()].concat();
-        // Behind every batch size, so that a slow moment of the machine does not fall on one stage alone.
-        let each = others.len().div_ceil(self.batches.len());
-        let mut others = others.chunks(each);
-        let mut visits = Vec::new();
-        for batch in spread(&self.batches) {
-            let fits = spread(&self.contexts).into_iter().filter(|&context| self.fits(batch, context));
-            visits.extend(fits.map(|context| Visit::Decode { batch, context }));
-            visits.extend(others.next().unwrap_or_default());
+        let of_batch = |batch| {
+            let fits = spread(&self.contexts).into_iter().filter(move |&context| self.fits(batch, context));
+            fits.map(move |context| Visit::Decode { batch, context }).collect::<Vec<_>>()
+        };
+        let decode: Vec<Vec<Visit>> = spread(&self.batches).into_iter().map(of_batch).collect();
+        // A device that settles stays with a batch size.
+        let apart = if self.settle == Nanos::ZERO { 1 } else { usize::MAX };
+        let groups: Vec<&[Visit]> = decode.iter().flat_map(|visits| visits.chunks(apart)).collect();
+        // Interleaved, so that a slow moment of the machine does not fall on one stage alone.
+        let (mut visits, mut done) = (Vec::new(), 0);
+        for (number, group) in (1..).zip(&groups) {
+            visits.extend_from_slice(group);
+            let due = others.len() * number / groups.len();
+            visits.extend_from_slice(&others[done..due]);
+            done = due;
         }
         visits
     }
@@ -111,7 +120,36 @@ fn spread<T: Copy>(list: &[T]) -> Vec<T> {
 
 #[cfg(test)]
 mod tests {
+    use engine::architecture::Architecture;
+    use engine::layout::Layout;
+
     use super::*;
+
+    #[test]
+    fn a_device_that_settles_stays_with_a_batch_size() {
+        let model = Architecture::builtin("tiny-ouro").expect("built in");
+        let large = Plan::large(&model, Layout::Shared, Nanos::ZERO, 1 << 26);
+        let small = Plan::small(&model, Layout::Shared, Nanos::ZERO);
+        for (plan, changes) in [(&large, large.batches.len()), (&small, small.batches.len())] {
+            let visits = plan.visits();
+            let batches = visits.iter().filter_map(|visit| match visit {
+                Visit::Decode { batch, .. } => Some(batch),
+                _ => None,
+            });
+            let batches: Vec<_> = batches.collect();
+            assert_eq!(batches.chunk_by(|a, b| a == b).count(), changes);
+            let unique = visits.iter().enumerate().all(|(i, visit)| !visits[..i].contains(visit));
+            assert!(unique && visits.len() > batches.len(), "{visits:?}");
+        }
+        // What comes between: others behind whole batch sizes, or behind single visits.
+        let interrupted = |plan: &Plan| {
+            let visits = plan.visits();
+            let batch = |visit: &Visit| if let Visit::Decode { batch, .. } = visit { Some(*batch) } else { None };
+            let back = |three: &[Visit]| batch(&three[0]).is_some() && batch(&three[0]) == batch(&three[2]);
+            visits.windows(3).any(|three| batch(&three[1]).is_none() && back(three))
+        };
+        assert!(interrupted(&small) && !interrupted(&large));
+    }
 
     #[test]
     fn a_spread_begins_with_the_ends() {
