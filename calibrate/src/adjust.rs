@@ -61,12 +61,10 @@ impl Factors {
                 by_size.entry(profile.buckets.pad(row.batch)).or_default().push(row.time_ms / predicted_ms);
             }
         }
-        let all = || by_size.values().flatten().copied();
-        let some = all().next().is_some();
         let middle = |ratios: &Vec<f64>| median(ratios.iter().copied());
-        some.then(|| Self {
+        (!by_size.is_empty()).then(|| Self {
             at: by_size.iter().map(|(&size, ratios)| (size, middle(ratios))).collect(),
-            all: median(all()),
+            all: median(by_size.values().flatten().copied()),
         })
     }
 
@@ -93,20 +91,24 @@ impl Factors {
     }
 
     fn line(&self, cost: StageCost) -> StageCost {
-        let [delta_ms, floor_ms, gamma_us, alpha_ns] =
-            [cost.delta_ms, cost.floor_ms, cost.gamma_us, cost.alpha_ns].map(|term| significant(self.all * term));
+        let terms = self.scaled([cost.delta_ms, cost.floor_ms, cost.gamma_us, cost.alpha_ns]);
+        let [delta_ms, floor_ms, gamma_us, alpha_ns] = terms;
         StageCost { delta_ms, floor_ms, gamma_us, alpha_ns }
     }
 
     fn prefill(&self, cost: PrefillCost) -> PrefillCost {
-        let [delta_ms, floor_ms, gamma_us, alpha_ns] =
-            [cost.delta_ms, cost.floor_ms, cost.gamma_us, cost.alpha_ns].map(|term| significant(self.all * term));
+        let terms = self.scaled([cost.delta_ms, cost.floor_ms, cost.gamma_us, cost.alpha_ns]);
+        let [delta_ms, floor_ms, gamma_us, alpha_ns] = terms;
         PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns, ..cost }
     }
 
     fn prompt(&self, prompt: PromptCost) -> PromptCost {
-        let [delta_ms, alpha_ns] = [prompt.delta_ms, prompt.alpha_ns].map(|term| significant(self.all * term));
+        let [delta_ms, alpha_ns] = self.scaled([prompt.delta_ms, prompt.alpha_ns]);
         PromptCost { delta_ms, alpha_ns, ..prompt }
+    }
+
+    fn scaled<const N: usize>(&self, terms: [f64; N]) -> [f64; N] {
+        terms.map(|term| significant(self.all * term))
     }
 }
 
