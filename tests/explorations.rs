@@ -24,11 +24,13 @@ fn a_capacity_lies_between_what_is_carried_and_what_is_not() {
     let plan = online("{ attainment: 0.99, ttft_ms: 2000, mean: { normalized_ms: 60 } }");
     let slo = plan.slo().expect("the scenario has one");
     for planned in &plan.schedulers {
-        let found = capacity::search(&plan, planned, slo).expect("some rate is carried");
-        assert!(slo.carried(found.metrics()));
-        let above = found.tried.iter().filter(|tried| tried.rate_per_s > found.rate_per_s);
+        let found = capacity::search(&plan, planned, slo).expect("the arrivals have a rate");
+        assert!(slo.carried(found.metrics().expect("some rate is carried")));
+        let capacity_per_s = found.rates.capacity_per_s().expect("it is found");
+        let above = found.tried.iter().filter(|tried| tried.rate_per_s > capacity_per_s);
         let nearest = above.map(|tried| tried.rate_per_s).fold(f64::INFINITY, f64::min);
-        assert!(nearest / found.rate_per_s < 1.011, "{}: {} and {nearest}", planned.name, found.rate_per_s);
+        assert_eq!(Some(nearest), found.rates.failed_per_s);
+        assert!(nearest / capacity_per_s < 1.011, "{}: {capacity_per_s} and {nearest}", planned.name);
     }
 }
 
@@ -37,7 +39,7 @@ fn a_capacity_lies_between_what_is_carried_and_what_is_not() {
 fn capacities_are_ordered_as_in_the_paper() {
     let plan = online("{ mean: { normalized_ms: 60 } }");
     let curves = capacity::curves(&plan).expect("it has an SLO and a rate");
-    let rates: Vec<f64> = curves.iter().map(|curve| curve.found.as_ref().expect("carried").rate_per_s).collect();
+    let rates: Vec<f64> = curves.iter().map(|curve| curve.found.rates.capacity_per_s().expect("found")).collect();
     let [full_depth, no_refill, refill] = rates[..] else { panic!("three schedulers") };
     assert!(full_depth < no_refill && no_refill < refill, "{rates:?}");
     let latency = |metrics: &RunMetrics| metrics.normalized.mean;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::batch::{Batch, Plane, Row, Slot, Stage};
 use engine::layout::Layout;
-use engine::metrics::Recorder;
+use engine::metrics::{Recorder, RequestCounts, RunMetrics};
 use engine::request::RequestId;
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig, StageCosts};
 use engine::units::{Depth, Nanos};
@@ -129,6 +129,26 @@ proptest! {
         let metrics = recorder.metrics();
         prop_assert_eq!(metrics.requests.arrived, metrics.requests.finished + metrics.requests.refused);
         prop_assert_eq!(metrics.output_tokens as usize, tokens(&log).len());
+    }
+
+    #[test]
+    fn a_refused_request_is_counted_and_moves_no_other_metric(world in worlds()) {
+        let log = world.run();
+        let measured = |heard: bool| {
+            let mut recorder = Recorder::new(world.config.max_num_seqs, None);
+            for a in &world.arrivals {
+                let refusal = log.refused.iter().find(|(id, _)| *id == a.request.id).map(|(_, refusal)| refusal);
+                if heard || refusal.is_none() {
+                    recorder.arrived(a, a.request.arrival, refusal);
+                }
+            }
+            log.steps.iter().for_each(|step| recorder.step(step));
+            recorder.metrics()
+        };
+        let (with, without) = (measured(true), measured(false));
+        let refused = log.refused.len() as u64;
+        let requests = RequestCounts { arrived: without.requests.arrived + refused, refused, ..without.requests };
+        prop_assert_eq!(RunMetrics { requests, ..without }, with);
     }
 
     #[test]

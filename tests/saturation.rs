@@ -25,8 +25,13 @@ fn measure(load: f64, capacity_per_s: f64, duration_s: f64, seed: u64, starts_at
     let one_slot = SchedulerConfig { overlap: Overlap::Synchronous, ..config(Mode::ContinuousBatching, 1) };
     let world = World { config: one_slot, exits: Exits(vec![vec![]; arrivals.len()]), arrivals, profile };
     let mut recorder = Recorder::new(1, None);
-    world.arrivals.iter().for_each(|arrival| recorder.arrived(arrival, arrival.request.arrival, None));
-    world.run().steps.iter().for_each(|step| recorder.step(step));
+    let mut arrivals = world.arrivals.iter().peekable();
+    for step in &world.run().steps {
+        while let Some(arrival) = arrivals.next_if(|arrival| arrival.request.arrival <= step.outcome.started) {
+            recorder.arrived(arrival, arrival.request.arrival, None);
+        }
+        recorder.step(step);
+    }
     recorder.metrics()
 }
 

@@ -26,9 +26,9 @@ macro_rules! definitions {
 
 definitions! {
     THROUGHPUT: "throughput", "tokens/s",
-        "Output tokens delivered / makespan. The makespan runs from the first arrival to the end of the last step.";
+        "Output tokens delivered / makespan. The makespan runs from the first arrival of a request that is served to the end of the last step.";
     STEADY_THROUGHPUT: "steady throughput", "tokens/s",
-        "Throughput while the system is full: from the completion of 2 W requests to the last admission (W: sequences that may be resident).";
+        "Throughput while the system is full: from the completion of 2 W requests to the last time that a request gets its first slot (W: sequences that may be resident).";
     SPEEDUP: "speed-up", "×",
         "Throughput / throughput of full-depth continuous batching on the same requests. Online, where throughput is the arrival rate until the system saturates, it is the ratio of capacities.";
     STEADY_SPEEDUP: "steady speed-up", "×",
@@ -44,11 +44,11 @@ definitions! {
     FLOOR_SHARE: "realised share at the floor", "%",
         "Speed-up at the floor / S_e2e at the floor. What is missing here is missing to physics; what the realised share lacks beyond it is missing to overheads.";
     CAPACITY: "capacity", "requests/s",
-        "The highest arrival rate at which the SLO is kept.";
+        "The highest rate that is carried, where one within 1% above it is not; without such a pair there is none, but `at least`. Carried: `attainment` of all that arrive keep the limits of single requests (one that can never fit keeps none), the served ones keep the limits of statistics, the run is not past saturation, and arrivals last 5 times as long as a request takes.";
     GOODPUT: "goodput", "requests/s",
-        "Finished requests that kept every limit of the SLO, per second of makespan.";
+        "Finished requests that kept every limit of the SLO for single requests, per second of makespan.";
     WITHIN_SLO: "within the SLO", "%",
-        "Share of finished requests that kept every limit of the SLO.";
+        "Share of finished requests that kept every limit of the SLO for single requests.";
     TTFT: "TTFT", "s",
         "Time to first token: first output token - intended arrival.";
     TPOT: "TPOT", "s",
@@ -61,6 +61,8 @@ definitions! {
         "End-to-end latency / output tokens.";
     SEND_DELAY: "send delay", "s",
         "Handed to the scheduler - intended arrival: what a running step delays. Latencies count from the intended arrival.";
+    PERCENTILE: "p50, p90, p95, p99, max", "",
+        "p_q is the smallest sample that at least q% of the samples do not exceed, so it keeps a limit exactly if q% of them do; the maximum is the largest sample. Of ITL, and of more than 1,048,576 samples, p_q is rounded up to three significant digits (0.1%), never beyond the maximum. Tables show four digits, summary.json all.";
     MEAN_CORE_BATCH: "mean core batch", "rows",
         "Rows per core step (under continuous batching per forward step, which loops the core inside).";
     MEAN_CODA_BATCH: "mean coda batch", "rows",
@@ -68,7 +70,7 @@ definitions! {
     MEAN_PRELUDE_BATCH: "mean prelude batch", "rows",
         "Rows per prelude step.";
     MEAN_EXIT_DEPTH: "mean exit depth", "loops",
-        "Mean exit depth of decoded tokens: all but each request's first, which prefill makes at full depth.";
+        "Mean exit depth of decoded tokens: all but those that prefill makes at full depth, each request's first and the one after each recompute.";
     GPU_BUSY: "GPU busy", "%",
         "Device time of all steps / makespan.";
     PREFILL_SHARE: "prefill share", "%",
@@ -76,17 +78,17 @@ definitions! {
     KV_PEAK: "peak KV use", "%",
         "Largest number of core KV blocks in use / blocks in the pool.";
     ARRIVED: "requests arrived", "",
-        "Requests handed to the scheduler; arrived = finished + refused once a run is over.";
+        "Requests handed to the scheduler, refused ones among them; arrived = finished + refused once a run is over.";
     FINISHED: "requests finished", "",
         "Requests that got all their tokens; latencies are theirs.";
     REFUSED: "requests refused", "",
-        "Requests that can never fit. They count here and nowhere else.";
+        "Requests that can never fit. They count here, among the arrived and against `attainment` in a capacity, and nowhere else: rates, makespan, goodput, delays, latencies and saturation are those of the other requests.";
     PREEMPTIONS: "preemptions", "",
         "Times that a request that finished had lost its slot to KV pressure.";
     SATURATED: "past saturation", "",
-        "Whether the prompt queue grows by more than 2% of the arrival rate and by more than chance explains (2 sqrt(2.4 rate / window)), over the last four fifths of the arrivals (least squares).";
+        "Whether, over the last four fifths of the arrivals, the prompt queue is never empty and grows (least squares) by more than 2% of the arrival rate and by more than chance explains: 2 sqrt(1.2 (c + 1) rate / window), c the squared coefficient of variation of the gaps, at least 1. If it does not, the run keeps up, provided that arrivals last 5 times as long as a request takes (mean end-to-end latency); else it is not judged.";
     QUEUE_GROWTH: "queue growth", "requests/s",
-        "Slope of the prompt queue over the last four fifths of the arrivals (least squares).";
+        "Slope of the prompt queue over the time of the last four fifths of the arrivals (least squares).";
     INTERVAL: "95% interval", "",
         "Mean ± half the width of the 95% interval by Student's t over repeats with seeds seed, seed + 1, ..; every scheduler gets the same requests, so a speed-up's interval is that of the ratios seed by seed.";
     PROFILE_INTERVAL: "95% interval of the profile's fit", "",

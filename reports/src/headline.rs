@@ -1,16 +1,26 @@
 //! The sentences that a reader should remember.
 
+use engine::metrics::{RequestCounts, RunMetrics};
 use engine::scheduler::Mode;
 
-use crate::format::{duration, number, percent, ratio};
+use crate::format::{count, duration, number, percent, ratio};
 use crate::measures::Measures;
 use crate::report::{Report, SchedulerReport};
 
 /// What came out, one sentence a line; each scheduler but the baseline has one, if there is something to say of it.
 pub fn headline(report: &Report) -> Vec<String> {
     let sentence = if report.online { online } else { offline };
-    let with_interval = |(index, run)| Some(sentence(run)? + &over_seeds(report, index).unwrap_or_default());
+    let with_interval = |(index, run): (usize, &SchedulerReport)| match run.metrics.requests.finished {
+        0 => Some(format!("{}: no request was served{}.", run.name, refused(run).unwrap_or_default())),
+        _ => Some(sentence(run)? + &over_seeds(report, index).unwrap_or_default()),
+    };
     report.schedulers.iter().enumerate().filter_map(with_interval).collect()
+}
+
+/// How many requests the other figures leave out.
+fn refused(run: &SchedulerReport) -> Option<String> {
+    let RequestCounts { arrived, refused, .. } = run.metrics.requests;
+    (refused > 0).then(|| format!("; {} of {} can never fit and are refused", count(refused), count(arrived)))
 }
 
 /// How sure the speed-up is.
@@ -39,8 +49,7 @@ fn offline(run: &SchedulerReport) -> Option<String> {
 
 fn online(run: &SchedulerReport) -> Option<String> {
     if let Some(capacity) = &run.capacity {
-        let mut text =
-            format!("{}: carries {} requests/s ({})", run.name, number(capacity.requests_per_s), capacity.slo);
+        let mut text = format!("{}: {}", run.name, capacity.rates.claim(&capacity.slo));
         let compared = run.mode != Mode::ContinuousBatching;
         if let Some(speedup) = capacity.speedup.filter(|_| compared) {
             text.push_str(&format!(", {}× full-depth continuous batching", ratio(speedup)));
@@ -48,24 +57,25 @@ fn online(run: &SchedulerReport) -> Option<String> {
         if let Some(share) = capacity.realised_share.filter(|_| compared) {
             text.push_str(&format!(", {}% of the bound S_e2e", percent(share)));
         }
-        return Some(text + ".");
+        return Some(text + &capacity.rates.remark() + ".");
     }
-    let growth = run.metrics.queue_growth_per_s()?;
-    let rate = run.metrics.requests.arrived as f64 / run.metrics.arrival_window_s;
-    Some(if run.metrics.saturated()? {
-        format!(
-            "{}: past saturation at {} requests/s; the queue grows by {} requests/s, so latencies depend on how long the run is.",
-            run.name,
-            number(rate),
-            number(growth),
-        )
-    } else {
-        format!(
-            "{}: keeps up with {} requests/s; TTFT {} and TPOT {} at p99.",
-            run.name,
-            number(rate),
-            duration(run.metrics.ttft.p99),
-            duration(run.metrics.tpot.p99),
-        )
-    })
+    let metrics = &run.metrics;
+    let text = match metrics.saturation() {
+        // Rate and growth are those of the same arrivals, whatever pauses were before them.
+        Ok(true) => format!(
+            "past saturation at {} requests/s; the queue grows by {} requests/s, so latencies depend on how long the run is",
+            number(metrics.judged?.rate_per_s),
+            number(metrics.queue_growth_per_s()?),
+        ),
+        Ok(false) => format!("keeps up with {} requests/s; {}", number(metrics.arrival_rate_per_s()?), tails(metrics)),
+        Err(why) => format!("{why}; {}", tails(metrics)),
+    };
+    Some(format!("{}: {text}{}.", run.name, refused(run).unwrap_or_default()))
+}
+
+/// `TTFT 62.1 ms and TPOT 24.3 ms at p99`, as far as there are any.
+fn tails(metrics: &RunMetrics) -> String {
+    let tails = [("TTFT", &metrics.ttft), ("TPOT", &metrics.tpot)].into_iter().filter(|(_, summary)| summary.count > 0);
+    let tails: Vec<_> = tails.map(|(name, summary)| format!("{name} {}", duration(summary.p99))).collect();
+    tails.join(" and ") + " at p99"
 }

@@ -1,5 +1,6 @@
 //! Reports: what a run measured, as tables, plots, a page, Parquet files and a timeline.
 
+mod capacity;
 pub mod chart;
 mod composition;
 mod confidence;
@@ -23,6 +24,7 @@ mod timeline;
 pub mod validation;
 mod write;
 
+pub use capacity::{Bracket, Capacity};
 pub use confidence::Confidence;
 pub use error::{ReportError, Result};
 pub use grid::{Cell, Grid};
@@ -33,7 +35,7 @@ pub use parquet::{
     write_timings,
 };
 pub use plots::{Plot, plots};
-pub use report::{Bounds, Capacity, Floor, Report, SchedulerReport};
+pub use report::{Bounds, Floor, Report, SchedulerReport};
 pub use stage_trace::{StageTrace, detail};
 pub use study::Study;
 pub use summary::summary_json;

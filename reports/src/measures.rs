@@ -5,8 +5,9 @@ use engine::interval::Interval;
 use engine::metrics::{LatencySummary, RunMetrics};
 use serde::{Deserialize, Serialize};
 
+use crate::capacity::Capacity;
 use crate::definitions::{self as d, Definition};
-use crate::report::{Bounds, Capacity, SchedulerReport};
+use crate::report::{Bounds, SchedulerReport};
 
 /// A headline figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +165,7 @@ impl Measures {
     /// Adds the load that is carried, whose ratio is the speed-up online.
     pub fn with_capacity(self, capacity: &Capacity) -> Self {
         Self {
-            capacity_requests_per_s: Some(capacity.requests_per_s),
+            capacity_requests_per_s: capacity.requests_per_s,
             speedup: capacity.speedup,
             realised_share: capacity.realised_share,
             ..self

@@ -5,6 +5,7 @@ use engine::metrics::{Latencies, RunMetrics};
 use engine::scheduler::Mode;
 use serde::Serialize;
 
+use crate::capacity::Capacity;
 use crate::confidence::Confidence;
 
 /// One scenario: several schedulers on the same requests.
@@ -73,19 +74,6 @@ pub struct Floor {
     pub speedup: f64,
     /// `speedup / s_e2e`, with the prefill share at the floor.
     pub realised_share: f64,
-}
-
-/// How much load a scheduler carries.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Capacity {
-    /// The highest rate at which the SLO is kept.
-    pub requests_per_s: f64,
-    /// The SLO, in words.
-    pub slo: String,
-    /// Ratio to full-depth continuous batching's capacity.
-    pub speedup: Option<f64>,
-    /// `speedup / s_e2e`.
-    pub realised_share: Option<f64>,
 }
 
 impl SchedulerReport {

@@ -6,9 +6,10 @@ use engine::metrics::{Goodput, LatencySummary, RequestCounts, SteadyWindow};
 use engine::scheduler::Mode;
 use serde::{Serialize, Serializer};
 
+use crate::capacity::Capacity;
 use crate::confidence::{ByMeasure, PairedDifference, paired_differences};
 use crate::headline::headline;
-use crate::report::{Capacity, Floor, Report, SchedulerReport};
+use crate::report::{Floor, Report, SchedulerReport};
 
 /// The report as JSON, keys in a fixed order.
 ///
@@ -60,6 +61,9 @@ struct Run<'a> {
     capacity: Option<&'a Capacity>,
     goodput: Option<Goodput>,
     saturated: Option<bool>,
+    /// Why an online run has no verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_judged: Option<String>,
     queue_growth_per_s: Option<f64>,
     requests: RequestCounts,
     prompt_tokens: u64,
@@ -151,6 +155,7 @@ impl<'a> Run<'a> {
             capacity: run.capacity.as_ref(),
             goodput: metrics.goodput,
             saturated: metrics.saturated(),
+            not_judged: metrics.saturation().err().filter(|_| report.online).map(|why| why.to_string()),
             queue_growth_per_s: metrics.queue_growth_per_s(),
             requests: metrics.requests,
             prompt_tokens: metrics.prompt_tokens,

@@ -139,6 +139,7 @@ fn record(id: u32) -> RequestRecord {
         prompt_tokens: 10,
         output_tokens,
         depth_sum: u64::from(output_tokens - 1) * 5 / 2,
+        prefilled_tokens: 0,
         preemptions: 2,
     }
 }

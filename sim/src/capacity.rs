@@ -1,28 +1,24 @@
 //! The highest request rate at which a scheduler keeps the SLO, by bisection, and its latencies over the rate.
 
+mod search;
 mod study;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use engine::bounds;
 use engine::metrics::{RunMetrics, Slo};
 use engine::scheduler::Mode;
-use reports::Capacity;
+use reports::{Bracket, Capacity};
 use traces::numbers::RatePerS;
 use traces::{ArrivalsConfig, TracesError};
 
+use crate::compare::Speed;
 use crate::parallel::try_map;
 use crate::plan::{Plan, Planned};
 use crate::run::{self, Discard};
 
+pub use search::search;
 pub use study::{Curve, curves, study};
-
-/// The search ends when a rate that is carried and one that is not are this close.
-const PRECISION: f64 = 0.01;
-
-/// Doublings or halvings of the scenario's rate before the search gives up.
-const MAX_STEPS: u32 = 12;
 
 /// A rate that was tried.
 #[derive(Clone, Debug)]
@@ -31,30 +27,44 @@ pub struct Tried {
     pub rate_per_s: f64,
     /// The run at that rate.
     pub metrics: RunMetrics,
-    /// The SLO was kept, and the queue did not grow.
-    pub carried: bool,
+    /// The SLO was kept, and the queue did not grow; `None` if so, but arrivals were over too soon to tell.
+    pub carried: Option<bool>,
 }
 
 /// A capacity and how it was found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The highest rate that was carried.
-    pub rate_per_s: f64,
+    /// The answer.
+    pub rates: Bracket,
     /// Every rate that was tried, in order.
     pub tried: Vec<Tried>,
 }
 
+impl Tried {
+    fn new(slo: &Slo, rate_per_s: f64, metrics: RunMetrics) -> Self {
+        let carried = slo.carried(&metrics);
+        Self { rate_per_s, carried: (!carried || metrics.saturated().is_some()).then_some(carried), metrics }
+    }
+}
+
 impl Found {
-    /// The run at the capacity.
-    pub fn metrics(&self) -> &RunMetrics {
-        let at = self.tried.iter().find(|tried| tried.rate_per_s == self.rate_per_s);
-        &at.expect("a capacity was tried").metrics
+    /// The run at the highest rate that was carried.
+    pub fn metrics(&self) -> Option<&RunMetrics> {
+        let rate_per_s = self.rates.carried_per_s?;
+        self.tried.iter().find(|tried| tried.rate_per_s == rate_per_s).map(|tried| &tried.metrics)
+    }
+
+    /// Ratio of the capacity to full depth's, and the bound on it, if both capacities are known.
+    fn against(&self, base: &Self, plan: &Plan) -> Option<(f64, f64)> {
+        let speedup = self.rates.capacity_per_s()? / base.rates.capacity_per_s()?;
+        let bounds = Speed::of(self.metrics()?).against(&Speed::of(base.metrics()?), &plan.model)?;
+        Some((speedup, bounds.s_e2e))
     }
 }
 
 /// The capacity of every scheduler of an online plan, by name, and its ratio to full-depth continuous batching's.
 ///
-/// Empty without an SLO, for arrivals without a rate, or if not even the lowest rate is carried.
+/// Empty without an SLO, or for arrivals without a rate.
 pub fn all(plan: &Plan) -> BTreeMap<String, Capacity> {
     let Some(slo) = plan.slo() else { return BTreeMap::new() };
     // Schedulers of full depth all have the baseline's.
@@ -69,59 +79,12 @@ pub fn all(plan: &Plan) -> BTreeMap<String, Capacity> {
             _ => 1 + searched[1..].iter().position(|other| other.name == planned.name)?,
         };
         let found = found[place].as_ref()?;
-        let speedup = found.rate_per_s / base.rate_per_s;
-        let s_dec = bounds::s_dec(&plan.model, found.metrics().mean_exit_depth);
-        let s_e2e = bounds::s_e2e(s_dec, base.metrics().prefill_share);
-        Some(Capacity {
-            requests_per_s: found.rate_per_s,
-            slo: describe(&slo),
-            speedup: Some(speedup),
-            realised_share: Some(speedup / s_e2e),
-        })
+        let (speedup, s_e2e) = found.against(&base, plan).unzip();
+        let realised_share = speedup.zip(s_e2e).map(|(speedup, s_e2e)| speedup / s_e2e);
+        let rates = found.rates.clone();
+        Some(Capacity { requests_per_s: rates.capacity_per_s(), rates, slo: describe(&slo), speedup, realised_share })
     };
     plan.schedulers.iter().filter_map(|planned| Some((planned.name.clone(), capacity(planned)?))).collect()
-}
-
-/// Searches one scheduler's capacity; `None` if the plan's arrivals have no rate or none is carried.
-pub fn search(plan: &Plan, planned: &Planned, slo: Slo) -> Option<Found> {
-    let mut tried = Vec::new();
-    // A rate at which nothing arrives, or more than a run can hold, is not carried.
-    let mut carries = |rate_per_s: f64| {
-        let Some(metrics) = at_rate(plan, planned, rate_per_s) else { return false };
-        let carried = slo.carried(&metrics);
-        tried.push(Tried { rate_per_s, metrics, carried });
-        carried
-    };
-    let mut low = rate(plan)?;
-    let mut high = low;
-    if carries(low) {
-        for _ in 0..MAX_STEPS {
-            high *= 2.0;
-            if !carries(high) {
-                break;
-            }
-            low = high;
-        }
-    } else {
-        for _ in 0..MAX_STEPS {
-            low /= 2.0;
-            if carries(low) {
-                break;
-            }
-            high = low;
-        }
-    }
-    while high / low > 1.0 + PRECISION {
-        let middle = (low * high).sqrt();
-        if carries(middle) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    let carried = tried.iter().filter(|tried| tried.carried).map(|tried| tried.rate_per_s);
-    let rate_per_s = carried.max_by(f64::total_cmp)?;
-    Some(Found { rate_per_s, tried })
 }
 
 /// The mean rate of the plan's arrivals, if they have one.

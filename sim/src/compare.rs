@@ -65,6 +65,8 @@ fn metrics(recorders: &[Recorder]) -> Vec<RunMetrics> {
 }
 
 /// Each scheduler's run against full-depth continuous batching, which is run on the modelled device if it is not among them.
+///
+/// Empty if that served nothing, since nothing can be set against it.
 pub fn bounds(plan: &Plan, metrics: &[RunMetrics]) -> Vec<Bounds> {
     let found = plan.schedulers.iter().position(|planned| planned.config.mode == Mode::ContinuousBatching);
     let baseline = match found {
@@ -75,9 +77,11 @@ pub fn bounds(plan: &Plan, metrics: &[RunMetrics]) -> Vec<Bounds> {
         }
     };
     let baseline = Speed::of(&baseline);
-    let against =
-        |(index, run)| Bounds { baseline: found == Some(index), ..Speed::of(run).against(&baseline, &plan.model) };
-    metrics.iter().enumerate().map(against).collect()
+    let against = |(index, run)| {
+        let bounds = Speed::of(run).against(&baseline, &plan.model)?;
+        Some(Bounds { baseline: found == Some(index), ..bounds })
+    };
+    metrics.iter().enumerate().filter_map(against).collect()
 }
 
 /// What a comparison with full depth reads of a run.
@@ -99,22 +103,25 @@ impl Speed {
         }
     }
 
-    /// Against the full-depth continuous-batching run of the same requests.
-    pub(crate) fn against(&self, baseline: &Self, model: &Architecture) -> Bounds {
+    /// Against the full-depth continuous-batching run of the same requests; `None` if that served nothing.
+    pub(crate) fn against(&self, baseline: &Self, model: &Architecture) -> Option<Bounds> {
+        if baseline.throughput_tokens_per_s == 0.0 {
+            return None;
+        }
         let speedup = self.throughput_tokens_per_s / baseline.throughput_tokens_per_s;
         let steady = self.steady_tokens_per_s.zip(baseline.steady_tokens_per_s);
         // A run without decoded tokens has no exits to gain from.
         let depth = if self.mean_exit_depth > 0.0 { self.mean_exit_depth } else { f64::from(model.r_max.0) };
         let s_dec = engine::bounds::s_dec(model, depth);
         let s_e2e = engine::bounds::s_e2e(s_dec, baseline.prefill_share);
-        Bounds {
+        Some(Bounds {
             baseline: false,
             speedup,
             steady_speedup: steady.map(|(run, base)| run / base),
             s_dec,
             s_e2e,
             realised_share: speedup / s_e2e,
-        }
+        })
     }
 }
 

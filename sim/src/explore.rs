@@ -78,7 +78,7 @@ impl Split {
 /// GPUs are named as in `profile: { roofline: .. }`; without any, the scenario's roofline or its profile's device is taken.
 ///
 /// # Errors
-/// The scenario cannot be run with one of the architectures, or there is no datasheet of a GPU.
+/// The scenario cannot be run with one of the architectures or serves nothing, or there is no datasheet of a GPU.
 pub fn explore(plan: &Plan, models: &[Architecture], gpus: &[String]) -> Result<Vec<Explored>, PlanError> {
     let profiles = profiles(plan, gpus);
     parallel::try_map(models.len() * profiles.len(), |index| {
@@ -86,7 +86,7 @@ pub fn explore(plan: &Plan, models: &[Architecture], gpus: &[String]) -> Result<
         let scenario =
             Scenario { model: Model::Custom(model.clone()), profile: profile.clone(), variant: None, ..offline(plan) };
         let named = |error: PlanError| PlanError { reason: format!("{}: {}", model.name, error.reason), ..error };
-        Plan::new(scenario).map(|plan| simulate(&plan)).map_err(named)
+        Plan::new(scenario).and_then(|plan| simulate(&plan)).map_err(named)
     })
 }
 
@@ -109,12 +109,15 @@ fn offline(plan: &Plan) -> Scenario {
     scenario
 }
 
-fn simulate(plan: &Plan) -> Explored {
+fn simulate(plan: &Plan) -> Result<Explored, PlanError> {
     let run = |planned: &Planned| -> RunMetrics {
         let Ok(recorder) = run::run(plan, planned, &mut Discard);
         recorder.metrics()
     };
     let base = run(&plan.baseline());
+    if base.requests.finished == 0 {
+        return Err(PlanError::serves_nothing());
+    }
     let mut mean_depth = f64::from(plan.model.r_max.0);
     let mut speedups = Vec::new();
     for planned in plan.schedulers.iter().filter(|planned| planned.config.mode != Mode::ContinuousBatching) {
@@ -126,14 +129,14 @@ fn simulate(plan: &Plan) -> Explored {
         speedups.push((planned.name.clone(), planned.config.mode, speedup));
     }
     let s_dec = bounds::s_dec(&plan.model, mean_depth);
-    Explored {
+    Ok(Explored {
         model: plan.model.clone(),
         profile: plan.profile.clone(),
         s_dec,
         s_e2e: bounds::s_e2e(s_dec, base.prefill_share),
         mean_depth,
         speedups,
-    }
+    })
 }
 
 #[cfg(test)]

@@ -45,8 +45,8 @@ pub fn notes(plan: &Plan, schedulers: &[SchedulerReport]) -> Vec<String> {
     }
     for scheduler in schedulers.iter().filter(|scheduler| scheduler.metrics.requests.refused > 0) {
         notes.push(format!(
-            "{}: {} requests could never fit and were refused; they count nowhere else.",
-            scheduler.name, scheduler.metrics.requests.refused
+            "{}: {} of {} requests could never fit and were refused; they count nowhere else.",
+            scheduler.name, scheduler.metrics.requests.refused, scheduler.metrics.requests.arrived
         ));
     }
     notes

@@ -48,6 +48,17 @@ pub struct PlanError {
     pub reason: String,
 }
 
+impl PlanError {
+    /// Of a study that would compare nothing with nothing.
+    pub(crate) fn serves_nothing() -> Self {
+        fault(
+            "kv.blocks",
+            "no request was served, since none can ever fit: raise it or scheduler.max_context_tokens, or leave long requests \
+             out (workload.max_total_tokens)",
+        )
+    }
+}
+
 impl Plan {
     /// Fills in defaults and checks the scenario as a whole.
     ///

@@ -64,7 +64,7 @@ const EQUAL: f64 = 1e-3;
 /// Tries candidates; the best comes first, the others follow in the order in which they were tried.
 ///
 /// # Errors
-/// Goodput needs an SLO and arrivals over time; a scenario can also refuse every candidate.
+/// Goodput needs an SLO and arrivals over time; a scenario can also refuse every candidate, or no candidate scores at all.
 pub fn tune(plan: &Plan, objective: Objective) -> Result<Vec<Trial>, PlanError> {
     let scenario = prepare(plan, objective)?;
     let coarse = WIDTHS.iter().flat_map(|&w| {
@@ -83,6 +83,14 @@ pub fn tune(plan: &Plan, objective: Objective) -> Result<Vec<Trial>, PlanError> 
         trials.extend(try_all(&scenario, &new)?);
     }
     let best = best(&trials, objective);
+    let Trial { metrics, .. } = &trials[best];
+    if metrics.requests.finished == 0 {
+        return Err(PlanError::serves_nothing());
+    }
+    if score(&trials[best], objective) == 0.0 {
+        let reason = "no setting that was tried keeps it for a single request: loosen it, or lower the arrivals' rate";
+        return Err(PlanError { path: "slo".into(), reason: reason.into() });
+    }
     trials[..=best].rotate_right(1);
     Ok(trials)
 }
@@ -124,7 +132,7 @@ pub fn study(trials: &[Trial], objective: Objective) -> Study<Candidate> {
             score.into(),
             (100.0 * score / best).into(),
             trial.metrics.goodput.map(|goodput| 100.0 * goodput.share).into(),
-            (1e3 * trial.metrics.normalized.mean).into(),
+            (trial.metrics.requests.finished > 0).then_some(1e3 * trial.metrics.normalized.mean).into(),
             trial.metrics.mean_core_batch().into(),
         ]);
     }

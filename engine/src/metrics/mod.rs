@@ -1,8 +1,10 @@
 //! One definition of each metric.
 //!
-//! Latencies are measured from a request's intended arrival. Refused requests count as refused and nowhere else; requests
+//! Latencies are measured from a request's intended arrival. Requests that can never fit count as arrived and as refused and
+//! nowhere else: every other figure is what it would be without them, the arrival rate and the makespan included. Requests
 //! with one token have a TTFT, an end-to-end and a normalized latency, but no TPOT and no ITL.
 
+mod arrivals;
 mod latency;
 mod recorder;
 mod saturation;
@@ -11,8 +13,10 @@ mod slo;
 
 use serde::{Deserialize, Serialize};
 
+pub use arrivals::Judged;
 pub use latency::{Latency, LatencySummary};
 pub use recorder::{Latencies, Recorder};
+pub use saturation::Unjudged;
 pub use series::SeriesPoint;
 pub use slo::{Limits, Slo};
 
@@ -39,8 +43,11 @@ pub struct RequestRecord {
     pub prompt_tokens: u32,
     /// Output tokens delivered.
     pub output_tokens: u32,
-    /// Sum of the exit depths of its decoded tokens (all but the first).
+    /// Sum of the exit depths of its decoded tokens.
     pub depth_sum: u64,
+    /// Output tokens after the first that prefill made, one after each recompute: they are no decoded tokens.
+    #[serde(default)]
+    pub prefilled_tokens: u32,
     /// How often it lost its slot.
     pub preemptions: u32,
 }
@@ -67,9 +74,10 @@ impl RequestRecord {
         Nanos(self.e2e().0 / u64::from(self.output_tokens))
     }
 
-    /// Mean exit depth of its decoded tokens; `None` with one token.
+    /// Mean exit depth of its decoded tokens: all but the first and those that prefill made after a recompute. `None` without
+    /// any.
     pub fn mean_depth(&self) -> Option<f64> {
-        let decoded = self.output_tokens.checked_sub(1).filter(|&tokens| tokens > 0)?;
+        let decoded = self.output_tokens.checked_sub(1 + self.prefilled_tokens).filter(|&tokens| tokens > 0)?;
         Some(self.depth_sum as f64 / f64::from(decoded))
     }
 }
@@ -89,6 +97,13 @@ pub struct RequestCounts {
     pub preemptions: u64,
 }
 
+impl RequestCounts {
+    /// Refused requests as a share of all that arrived; zero if none did.
+    pub fn refused_share(&self) -> f64 {
+        self.refused as f64 / self.arrived.max(1) as f64
+    }
+}
+
 /// Sums over the steps of one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageTotals {
@@ -100,12 +115,12 @@ pub struct StageTotals {
     pub busy_s: f64,
 }
 
-/// Throughput while the system is full: from 2 W completions to the last admission.
+/// Throughput while the system is full: from 2 W completions to the last first admission.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SteadyWindow {
     /// When 2 W requests had finished.
     pub opened_s: f64,
-    /// When the last request was admitted.
+    /// When the last request got its first slot; a preempted one that comes back does not count.
     pub closed_s: f64,
     /// Output tokens per second in between.
     pub throughput_tokens_per_s: f64,
@@ -131,7 +146,7 @@ pub struct RunMetrics {
     pub prompt_tokens: u64,
     /// Output tokens delivered.
     pub output_tokens: u64,
-    /// From the first arrival to the end of the last step.
+    /// From the first arrival of a request that is served to the end of the last step.
     pub makespan_s: f64,
     /// Output tokens / makespan.
     pub throughput_tokens_per_s: f64,
@@ -157,16 +172,20 @@ pub struct RunMetrics {
     pub gpu_busy_share: f64,
     /// Prefill's share of device time.
     pub prefill_share: f64,
-    /// Mean exit depth of decoded tokens (all but each request's first).
+    /// Mean exit depth of decoded tokens (all but each request's first and those that prefill made after a recompute); zero
+    /// without any.
     pub mean_exit_depth: f64,
     /// Decoded tokens by exit depth; index 0 is unused.
     pub exit_depths: Vec<u64>,
     /// Largest number of core blocks in use.
     pub kv_peak_blocks: u32,
-    /// When the first request arrived.
+    /// When the first request that is served arrived.
     pub first_arrival_s: f64,
-    /// From the first to the last arrival; zero offline.
+    /// From there to the last arrival of one; zero offline.
     pub arrival_window_s: f64,
+    /// The arrivals on which saturation is judged; `None` offline.
+    #[serde(default)]
+    pub judged: Option<Judged>,
     /// Queues and batches over time.
     pub series: Vec<SeriesPoint>,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::arrivals::Arrivals;
 use super::latency::Latency;
 use super::series::{Sample, Series};
 use super::{Goodput, RequestCounts, RequestRecord, RunMetrics, Slo, StageTotals, SteadyWindow};
@@ -29,8 +30,10 @@ pub struct Recorder {
     exit_depths: Vec<u64>,
     series: Series,
     kv_peak_blocks: u32,
-    first_arrival: Option<Nanos>,
-    last_arrival: Nanos,
+    arrivals: Arrivals,
+    /// When the prompt queue was last seen empty, and when that was before the last arrival.
+    empty: Option<Nanos>,
+    emptied: Option<Nanos>,
     last_step: Nanos,
     opened: Option<(Nanos, u64)>,
     closed: Option<(Nanos, u64)>,
@@ -40,8 +43,8 @@ pub struct Recorder {
     sent: VecDeque<Nanos>,
 }
 
-/// The five latency distributions.
-#[derive(Clone, Debug, Default)]
+/// The five latency distributions; that of the gaps between tokens is rounded.
+#[derive(Clone, Debug)]
 pub struct Latencies {
     /// First token - arrival.
     pub ttft: Latency,
@@ -65,7 +68,15 @@ struct Live {
     last_token: Nanos,
     tokens: u32,
     depth_sum: u64,
+    prefilled_tokens: u32,
     preemptions: u32,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        let [ttft, tpot, e2e, normalized] = [(); 4].map(|()| Latency::default());
+        Self { ttft, tpot, itl: Latency::of_tokens(), e2e, normalized }
+    }
 }
 
 impl Recorder {
@@ -85,8 +96,9 @@ impl Recorder {
             exit_depths: vec![0; 256],
             series: Series::new(),
             kv_peak_blocks: 0,
-            first_arrival: None,
-            last_arrival: Nanos::ZERO,
+            arrivals: Arrivals::new(),
+            empty: None,
+            emptied: None,
             last_step: Nanos::ZERO,
             opened: None,
             closed: None,
@@ -100,24 +112,22 @@ impl Recorder {
     pub fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>) {
         let intended = arrival.request.arrival;
         self.counts.arrived += 1;
-        self.counts.refused += u64::from(refusal.is_some());
-        self.first_arrival.get_or_insert(intended);
-        self.last_arrival = intended;
-        self.send_delay.record(now - intended, 1);
-        if refusal.is_none() {
-            self.sent.push_back(now);
+        if refusal.is_some() {
+            self.counts.refused += 1;
+            return;
         }
+        self.arrivals.add(intended);
+        self.emptied = self.empty;
+        self.send_delay.record(now - intended);
+        self.sent.push_back(now);
     }
 
     /// Takes a step, as [`crate::event_loop::Observer::step`] does.
     pub fn step(&mut self, step: &Step) {
         let Step { outcome, settled } = step;
         let (batch, now) = (&outcome.batch, outcome.finished);
-        if !batch.admitted.is_empty() {
-            for &(slot, request) in &batch.admitted {
-                self.admit(slot.index(), request, outcome.started);
-            }
-            self.closed = Some((outcome.started, self.output_tokens));
+        for &(slot, request) in &batch.admitted {
+            self.admit(slot.index(), request, outcome.started);
         }
         let totals = &mut self.stages[batch.stage as usize];
         totals.steps += 1;
@@ -131,6 +141,9 @@ impl Recorder {
             }
         }
         self.last_step = now;
+        if settled.queues.prompt == 0 {
+            self.empty = Some(now);
+        }
         self.kv_peak_blocks = self.kv_peak_blocks.max(settled.queues.kv_used_blocks);
         self.series.add(&Sample {
             start: outcome.started,
@@ -154,7 +167,7 @@ impl Recorder {
 
     /// The run's metrics so far.
     pub fn metrics(&self) -> RunMetrics {
-        let start = self.first_arrival.unwrap_or_default();
+        let start = self.arrivals.first();
         let makespan_s = self.last_step.saturating_sub(start).as_secs();
         let rate = |amount: u64| if makespan_s > 0.0 { amount as f64 / makespan_s } else { 0.0 };
         let busy_s: f64 = self.stages.iter().map(|totals| totals.busy_s).sum();
@@ -186,7 +199,8 @@ impl Recorder {
             exit_depths: self.exit_depths[..deepest].to_vec(),
             kv_peak_blocks: self.kv_peak_blocks,
             first_arrival_s: start.as_secs(),
-            arrival_window_s: self.last_arrival.saturating_sub(start).as_secs(),
+            arrival_window_s: self.arrivals.window().as_secs(),
+            judged: self.arrivals.judged(self.emptied),
             series: self.series.points(),
         }
     }
@@ -206,6 +220,7 @@ impl Recorder {
             Some(live) => Live { preemptions: live.preemptions + 1, ..live },
             None => {
                 let sent = self.sent.pop_front().expect("a request arrives before it is admitted");
+                self.closed = Some((now, self.output_tokens));
                 Live { request, sent, admitted: now, ..Live::default() }
             }
         };
@@ -231,9 +246,11 @@ impl Recorder {
         if live.tokens == 1 {
             live.first_token = now;
         } else {
-            self.latencies.itl.record(now - live.last_token, 1);
-            // A token made again by prefill after a recompute ran at full depth; only decode steps have exits.
-            if !row.ends_prompt {
+            self.latencies.itl.record(now - live.last_token);
+            // The token that prefill makes after a recompute ran at full depth; only decode steps have exits.
+            if row.ends_prompt {
+                live.prefilled_tokens += 1;
+            } else {
                 live.depth_sum += u64::from(row.depth.0);
                 self.exit_depths[usize::from(row.depth.0)] += 1;
             }
@@ -257,17 +274,18 @@ impl Recorder {
             prompt_tokens: live.request.prompt_tokens,
             output_tokens: live.tokens,
             depth_sum: live.depth_sum,
+            prefilled_tokens: live.prefilled_tokens,
             preemptions: live.preemptions,
         };
         self.counts.finished += 1;
         self.counts.one_token += u64::from(live.tokens == 1);
         self.counts.preemptions += u64::from(live.preemptions);
         self.prompt_tokens += u64::from(live.request.prompt_tokens);
-        self.latencies.ttft.record(record.ttft(), 1);
-        self.latencies.e2e.record(record.e2e(), 1);
-        self.latencies.normalized.record(record.normalized(), 1);
+        self.latencies.ttft.record(record.ttft());
+        self.latencies.e2e.record(record.e2e());
+        self.latencies.normalized.record(record.normalized());
         if let Some(tpot) = record.tpot() {
-            self.latencies.tpot.record(tpot, 1);
+            self.latencies.tpot.record(tpot);
         }
         self.within_slo += u64::from(self.slo.is_some_and(|slo| slo.met(&record)));
         if self.counts.finished == 2 * u64::from(self.max_num_seqs) {

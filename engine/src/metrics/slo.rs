@@ -7,8 +7,8 @@ use crate::units::Nanos;
 
 /// What a load must keep to be carried; at least one limit is set.
 ///
-/// The limits at the top hold for a share of the requests, the others for a mean or a percentile of all requests:
-/// `{ ttft_ms: 2000, attainment: 0.99, p50: { tpot_ms: 30 } }`.
+/// The limits at the top hold for a share of the requests that arrive, the others for a mean or a percentile of those that
+/// are served: `{ ttft_ms: 2000, attainment: 0.99, p50: { tpot_ms: 30 } }`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slo {
@@ -20,7 +20,8 @@ pub struct Slo {
     pub e2e_ms: Option<f64>,
     /// Normalized latency at most, in milliseconds per token.
     pub normalized_ms: Option<f64>,
-    /// Share of requests that must keep all of the above: 0.99 makes them limits of the 99th percentile.
+    /// Share of the requests that arrive that must keep all of the above: 0.99 makes them limits of the 99th percentile. One
+    /// that can never fit keeps none, so no more than the rest may be refused, whatever the limits are.
     pub attainment: f64,
     /// Limits of the means.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +88,7 @@ impl Slo {
     /// Whether a request kept every limit that holds for single requests.
     pub fn met(&self, record: &RequestRecord) -> bool {
         let within = |limit: Option<f64>, value: Option<Nanos>| match (limit, value) {
-            (Some(limit_ms), Some(value)) => value.as_millis() <= limit_ms,
+            (Some(limit_ms), Some(value)) => keeps(value, limit_ms),
             _ => true,
         };
         within(self.ttft_ms, Some(record.ttft()))
@@ -96,9 +97,11 @@ impl Slo {
             && within(self.normalized_ms, Some(record.normalized()))
     }
 
-    /// Whether a run that was measured under this SLO kept all of it, and its queue did not grow.
+    /// Whether a run that was measured under this SLO kept all of it, and its queue was not seen to grow.
     pub fn carried(&self, metrics: &RunMetrics) -> bool {
-        let enough = metrics.goodput.is_some_and(|goodput| goodput.share >= self.attainment);
+        let requests = &metrics.requests;
+        let kept = metrics.goodput.map_or(0.0, |goodput| (goodput.share * requests.finished as f64).round());
+        let enough = kept / requests.arrived.max(1) as f64 >= self.attainment;
         let of_statistics = self.statistics().into_iter().all(|(_, limits, pick)| limits.kept(metrics, pick));
         enough && of_statistics && metrics.saturated() != Some(true)
     }
@@ -119,6 +122,11 @@ impl Slo {
     }
 }
 
+/// One comparison for single requests and for statistics, so that both say the same of the same duration.
+fn keeps(duration: Nanos, limit_ms: f64) -> bool {
+    duration.as_millis() <= limit_ms
+}
+
 /// Takes a statistic, in seconds.
 type Pick = fn(&LatencySummary) -> f64;
 
@@ -133,7 +141,8 @@ impl Limits {
     }
 
     fn kept(&self, metrics: &RunMetrics, pick: Pick) -> bool {
-        let within = |limit: Option<f64>, summary| limit.is_none_or(|limit_ms| 1e3 * pick(summary) <= limit_ms);
+        let within =
+            |limit: Option<f64>, summary| limit.is_none_or(|limit_ms| keeps(Nanos::from_secs(pick(summary)), limit_ms));
         within(self.ttft_ms, &metrics.ttft)
             && within(self.tpot_ms, &metrics.tpot)
             && within(self.e2e_ms, &metrics.e2e)

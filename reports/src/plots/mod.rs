@@ -74,7 +74,8 @@ mod tests {
     use engine::scheduler::Mode;
 
     use super::{plots, run};
-    use crate::report::{Bounds, Capacity, Floor, Report, SchedulerReport};
+    use crate::capacity::{Bracket, Capacity};
+    use crate::report::{Bounds, Floor, Report, SchedulerReport};
 
     #[test]
     fn labels_neither_touch_nor_leave_the_picture() {
@@ -104,7 +105,8 @@ mod tests {
             };
             let floor = Floor { throughput_tokens_per_s: 1e4, speedup: 1.02 * speedup, realised_share: 0.95 };
             let capacity = Capacity {
-                requests_per_s: 7.0,
+                requests_per_s: Some(7.0),
+                rates: Bracket { carried_per_s: Some(7.0), ..Bracket::default() },
                 slo: "TTFT at p99 at most 1 s".into(),
                 speedup: Some(speedup),
                 realised_share: Some(0.97 + 0.02 * f64::from(index % 4)),

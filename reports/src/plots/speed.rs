@@ -3,10 +3,11 @@
 use engine::scheduler::Mode;
 
 use super::Plot;
+use crate::capacity::Capacity;
 use crate::chart::{Axis, BarGroup, Bars, Figure, Mark, Panel, bars};
 use crate::definitions as d;
 use crate::format::number;
-use crate::report::{Bounds, Capacity, Report, SchedulerReport};
+use crate::report::{Bounds, Report, SchedulerReport};
 
 /// Styles beside those of the schedulers: these bars have colours by what they measure.
 const MEASURED: usize = 0;
@@ -62,15 +63,11 @@ fn capacities(report: &Report) -> Option<Panel> {
     let capacity = |pick: fn(&Capacity) -> Option<f64>| values(report, move |run| run.capacity.as_ref().and_then(pick));
     let bound = |run: &SchedulerReport| {
         let capacity = run.capacity.as_ref().filter(|_| run.mode != Mode::ContinuousBatching)?;
-        Some(capacity.requests_per_s / capacity.realised_share?)
+        Some(capacity.requests_per_s? / capacity.realised_share?)
     };
     let chart = Bars {
         categories: names(report),
-        groups: present([group(
-            "capacity under the SLO",
-            MEASURED,
-            capacity(|capacity| Some(capacity.requests_per_s)),
-        )]),
+        groups: present([group("capacity under the SLO", MEASURED, capacity(|capacity| capacity.requests_per_s))]),
         marks: vec![Mark { name: "S_e2e bound".into(), style: S_E2E, values: values(report, bound) }],
         format: number,
     };

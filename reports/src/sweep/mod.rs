@@ -103,6 +103,9 @@ impl Sweep {
                 // The first of equals, so that the order of points decides and nothing else.
                 a.1.total_cmp(&b.1).then(b.0.point.cmp(&a.0.point))
             })?;
+            if value == 0.0 {
+                return Some(format!("{name}: no {what} at any point."));
+            }
             let speedup = row.mean(|measures| measures.speedup);
             let speedup = speedup.map_or_else(String::new, |value| format!(" ({}× full depth there)", ratio(value)));
             let place = self.describe(&row.values, |_| true);
@@ -152,5 +155,12 @@ mod tests {
         let (low, high) = (at(8), at(64));
         let sweep = sweep(&["scheduler.max_num_seqs"], &[(&low, "a", 10.0), (&high, "a", 30.0)]);
         assert_eq!(sweep.headline(), ["a: highest throughput 30.00 tokens/s at max_num_seqs = 64."]);
+    }
+
+    #[test]
+    fn where_nothing_was_served_no_point_is_the_best() {
+        let (low, high) = ([Scalar::from(8)], [Scalar::from(64)]);
+        let sweep = sweep(&["kv.blocks"], &[(&low, "a", 0.0), (&high, "a", 0.0)]);
+        assert_eq!(sweep.headline(), ["a: no throughput at any point."]);
     }
 }

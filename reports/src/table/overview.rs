@@ -42,10 +42,10 @@ fn speed(report: &Report) -> Vec<Option<TableRow>> {
         }),
         row(report, d::FLOOR_SPEEDUP, |run| run.floor.map(|floor| ratio(floor.speedup))),
         row(report, d::FLOOR_SHARE, |run| run.floor.map(|floor| percent(floor.realised_share))),
-        row(report, d::CAPACITY, |run| run.capacity.as_ref().map(|capacity| number(capacity.requests_per_s))),
+        row(report, d::CAPACITY, |run| run.capacity.as_ref()?.rates.cell()),
         row(report, d::GOODPUT, |run| run.metrics.goodput.map(|goodput| number(goodput.requests_per_s))),
         row(report, d::WITHIN_SLO, |run| run.metrics.goodput.map(|goodput| percent(goodput.share))),
-        row(report, d::SATURATED, |run| run.metrics.saturated().map(|yes| if yes { "yes" } else { "no" }.into())),
+        row(report, d::SATURATED, |run| saturated(report, run)),
         row(report, d::QUEUE_GROWTH, |run| run.metrics.queue_growth_per_s().map(number)),
     ]
 }
@@ -71,6 +71,12 @@ fn requests(report: &Report) -> Vec<Option<TableRow>> {
         row(report, d::REFUSED, |run| Some(count(run.metrics.requests.refused))),
         row(report, d::PREEMPTIONS, |run| Some(count(run.metrics.requests.preemptions))),
     ]
+}
+
+/// Online; the headline and `summary.json` say why there is no verdict.
+fn saturated(report: &Report, run: &SchedulerReport) -> Option<String> {
+    let verdict = run.metrics.saturated().map_or("not judged", |yes| if yes { "yes" } else { "no" });
+    report.online.then(|| verdict.into())
 }
 
 fn capacity_ratio(run: &SchedulerReport) -> Option<String> {

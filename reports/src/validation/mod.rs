@@ -87,7 +87,7 @@ pub struct Load {
     pub rate_per_s: f64,
     /// How many arrive, on both sides.
     pub requests: u32,
-    /// The scheduler's capacity by the model, in requests per second, if the scenario has an SLO.
+    /// The scheduler's capacity by the model, in requests per second, or as it is given where the model finds none.
     pub capacity_per_s: Option<f64>,
     /// Whether the SLO was kept and the queue did not grow, by the model.
     pub predicted_carried: Option<bool>,

@@ -2,7 +2,7 @@
 
 use engine::metrics::{LatencySummary, RunMetrics};
 use reports::chart::{Axis, Figure, Panel, Reference, Series, lines};
-use reports::{Cell, Grid, Study};
+use reports::{Bracket, Cell, Grid, Study};
 use serde::Serialize;
 
 use super::{Found, Tried, at_rate, describe, search};
@@ -20,8 +20,8 @@ const BEYOND: f64 = 1.25;
 pub struct Curve {
     /// The scheduler.
     pub name: String,
-    /// Its capacity; `None` if not even the lowest rate tried was carried.
-    pub found: Option<Found>,
+    /// Its capacity.
+    pub found: Found,
     /// Runs at rates that are the same for all schedulers.
     pub over_rate: Vec<Tried>,
 }
@@ -33,25 +33,21 @@ pub struct Curve {
 pub fn curves(plan: &Plan) -> Result<Vec<Curve>, PlanError> {
     let fault = |path: &str, reason: &str| PlanError { path: path.into(), reason: reason.into() };
     let slo = plan.slo().ok_or_else(|| fault("slo", "a capacity needs limits, such as `slo: { ttft_ms: 2000 }`"))?;
-    super::rate(plan).ok_or_else(|| {
+    let no_rate = || {
         fault("workload.arrivals", "a capacity needs arrivals with a rate: poisson or gamma (the search starts there)")
+    };
+    let start = super::rate(plan).ok_or_else(no_rate)?;
+    let found = parallel::try_map(plan.schedulers.len(), |index| {
+        search(plan, &plan.schedulers[index], slo).ok_or_else(no_rate)
     })?;
-    let Ok(found) = parallel::try_map(plan.schedulers.len(), |index| {
-        Ok::<_, std::convert::Infallible>(search(plan, &plan.schedulers[index], slo))
-    });
-    let capacities = found.iter().flatten().map(|found| found.rate_per_s);
-    let highest = capacities.max_by(f64::total_cmp).unwrap_or_else(|| super::rate(plan).unwrap_or(1.0));
+    let highest = found.iter().filter_map(|found| found.rates.carried_per_s).max_by(f64::total_cmp).unwrap_or(start);
     let rates: Vec<f64> = (1..=RATES).map(|n| highest * BEYOND * f64::from(n) / f64::from(RATES)).collect();
     let Ok(runs) = parallel::try_map(plan.schedulers.len() * rates.len(), |index| {
         let (planned, rate_per_s) = (&plan.schedulers[index / rates.len()], rates[index % rates.len()]);
         let run = at_rate(plan, planned, rate_per_s);
-        Ok::<_, std::convert::Infallible>(run.map(|metrics| Tried {
-            rate_per_s,
-            carried: slo.carried(&metrics),
-            metrics,
-        }))
+        Ok::<_, std::convert::Infallible>(run.map(|metrics| Tried::new(&slo, rate_per_s, metrics)))
     });
-    let curve = |((planned, found), runs): ((&Planned, Option<Found>), &[Option<Tried>])| Curve {
+    let curve = |((planned, found), runs): ((&Planned, Found), &[Option<Tried>])| Curve {
         name: planned.name.clone(),
         found,
         over_rate: runs.iter().flatten().cloned().collect(),
@@ -76,7 +72,7 @@ pub fn study(plan: &Plan, curves: &[Curve]) -> Study<Summary> {
         "normalized p99, ms",
     ]);
     for curve in curves {
-        let searched = curve.found.iter().flat_map(|found| &found.tried).map(|tried| ("search", tried));
+        let searched = curve.found.tried.iter().map(|tried| ("search", tried));
         for (by, tried) in searched.chain(curve.over_rate.iter().map(|tried| ("curve", tried))) {
             grid.push(row(&curve.name, by, tried));
         }
@@ -107,34 +103,38 @@ pub struct Summary {
 pub struct Capacity {
     /// The scheduler.
     pub name: String,
-    /// Requests per second.
+    /// The capacity, in requests per second that arrive, refused ones among them; `None` if it was not found.
     pub capacity_per_s: Option<f64>,
-    /// Rates that the search tried, in order, and whether they were carried.
-    pub tried: Vec<(f64, bool)>,
+    /// Between which rates it lies, or why it was not found.
+    #[serde(flatten)]
+    pub rates: Bracket,
+    /// Rates that the search tried, in order, and whether they were carried; `None` if arrivals were over too soon to tell.
+    pub tried: Vec<(f64, Option<bool>)>,
 }
 
 impl Capacity {
     fn of(curve: &Curve) -> Self {
-        let tried = curve.found.iter().flat_map(|found| &found.tried).map(|tried| (tried.rate_per_s, tried.carried));
+        let Found { rates, tried } = &curve.found;
         Self {
             name: curve.name.clone(),
-            capacity_per_s: curve.found.as_ref().map(|found| found.rate_per_s),
-            tried: tried.collect(),
+            capacity_per_s: rates.capacity_per_s(),
+            rates: rates.clone(),
+            tried: tried.iter().map(|tried| (tried.rate_per_s, tried.carried)).collect(),
         }
     }
 }
 
 fn row(name: &str, by: &str, tried: &Tried) -> Vec<Cell> {
-    let yes = |yes: bool| Cell::text(if yes { "yes" } else { "no" });
+    let word = |yes: Option<bool>| Cell::text(yes.map_or("too short", |yes| if yes { "yes" } else { "no" }));
     let ms = |summary: &LatencySummary, seconds: f64| Cell::from((summary.count > 0).then_some(1e3 * seconds));
     let RunMetrics { ttft, tpot, normalized, .. } = &tried.metrics;
     vec![
         Cell::text(name),
         Cell::text(by),
         tried.rate_per_s.into(),
-        yes(tried.carried),
+        word(tried.carried),
         tried.metrics.goodput.map(|goodput| 100.0 * goodput.share).into(),
-        tried.metrics.saturated().map_or(Cell::Missing, yes),
+        word(tried.metrics.saturated()),
         ms(ttft, ttft.p50),
         ms(ttft, ttft.p99),
         ms(tpot, tpot.p50),
@@ -169,9 +169,9 @@ fn figure(plan: &Plan, curves: &[Curve]) -> Figure {
 /// A curve's runs and the search's, by rate.
 fn points(curve: &Curve, pick: fn(&RunMetrics) -> f64) -> Vec<(f64, f64)> {
     let highest = curve.over_rate.iter().map(|tried| tried.rate_per_s).fold(0.0, f64::max);
-    let searched = curve.found.iter().flat_map(|found| &found.tried).filter(|tried| tried.rate_per_s <= highest);
-    let mut points: Vec<_> =
-        curve.over_rate.iter().chain(searched).map(|tried| (tried.rate_per_s, pick(&tried.metrics))).collect();
+    let searched = curve.found.tried.iter().filter(|tried| tried.rate_per_s <= highest);
+    let served = curve.over_rate.iter().chain(searched).filter(|tried| tried.metrics.requests.finished > 0);
+    let mut points: Vec<_> = served.map(|tried| (tried.rate_per_s, pick(&tried.metrics))).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points
 }

@@ -22,10 +22,8 @@ pub(super) fn serve(arguments: &CapacityArguments) -> Result<(), Report> {
     study.write(&dir).map_err(|error| miette!("{error}"))?;
     let mut text = study.grid.text() + "\n";
     for scheduler in &study.summary.schedulers {
-        text += &match scheduler.capacity_per_s {
-            Some(rate) => format!("{}: carries {rate:.3} requests/s ({})\n", scheduler.name, study.summary.slo),
-            None => format!("{}: carries no rate that was tried ({})\n", scheduler.name, study.summary.slo),
-        };
+        let (rates, slo) = (&scheduler.rates, &study.summary.slo);
+        text += &format!("{}: {}{}\n", scheduler.name, rates.claim(slo), rates.remark());
     }
     show::print(&format!("{text}written to {}\n", dir.display()))
 }

@@ -14,8 +14,11 @@ use super::log::{Log, LoggedStep};
 /// Step pairs kept for the plot; more are thinned evenly.
 const STEP_PAIRS: usize = 4000;
 
-/// The headline metrics of one run, by name, in the order in which they are shown.
+/// The headline metrics of one run, by name, in the order in which they are shown; none of a run that served nothing.
 pub(super) fn headline(metrics: &RunMetrics, bounds: Option<&Bounds>) -> Vec<(String, f64)> {
+    if metrics.requests.finished == 0 {
+        return Vec::new();
+    }
     let mut named: Vec<(String, f64)> = vec![("throughput_tokens_per_s".into(), metrics.throughput_tokens_per_s)];
     if let Some(bounds) = bounds {
         named.push(("speedup".into(), bounds.speedup));

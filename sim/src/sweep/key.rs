@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::plan::Plan;
 use crate::scenario::{LiveSettings, OutputSettings, Scenario};
 
-/// Changes when journals of older programs must not be read.
-const FORMAT: u32 = 1;
+/// Changes when journals of older programs must not be read: figures of other requests or with other percentiles.
+const FORMAT: u32 = 2;
 
 /// Hashes of workload files, each read once.
 #[derive(Debug, Default)]

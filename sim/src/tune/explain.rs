@@ -16,9 +16,13 @@ pub fn explain(trials: &[Trial], objective: Objective) -> String {
 fn against_full_depth(trials: &[Trial], objective: Objective) -> Option<String> {
     let baselines = trials.iter().filter(|trial| trial.candidate.mode == ModeName::ContinuousBatching);
     let baseline = baselines.max_by(|one, other| score(one, objective).total_cmp(&score(other, objective)))?;
+    let against = score(baseline, objective);
+    if against == 0.0 {
+        return Some("Full-depth continuous batching keeps the SLO for no request, at any W that was tried.".into());
+    }
     Some(format!(
         "It scores {:.2}x the best full-depth continuous batching (W = {}).",
-        score(&trials[0], objective) / score(baseline, objective),
+        score(&trials[0], objective) / against,
         baseline.candidate.max_num_seqs,
     ))
 }

@@ -156,19 +156,22 @@ impl<'a> Session<'a> {
     fn line(&self, job: Job, entry: &Entry, (number, of): (usize, usize)) -> String {
         let (model, live) = (&self.predicted.part(job.run, job.part)[job.scheduler].metrics, &entry.served.metrics);
         let pair = |name: &str, unit: &str, predicted: f64, measured: f64| {
-            format!(
-                "{name} {predicted:.3} predicted, {measured:.3} {unit} measured ({:+.1}%)",
-                100.0 * (predicted / measured - 1.0)
-            )
+            let off = 100.0 * (predicted / measured - 1.0);
+            format!("{name} {predicted:.3} predicted, {measured:.3} {unit} measured ({off:+.1}%)")
         };
+        // A run without output has no throughput, and one with a token a request no TPOT.
+        let pairs = [
+            ("throughput", "tokens/s", model.throughput_tokens_per_s, live.throughput_tokens_per_s),
+            ("TPOT", "ms", 1e3 * model.tpot.mean, 1e3 * live.tpot.mean),
+        ];
+        let measured = pairs.into_iter().filter(|(.., measured)| *measured > 0.0);
+        let measured: String = measured.map(|(name, unit, p, m)| pair(name, unit, p, m) + "; ").collect();
         format!(
-            "{number}/{of} {}, {}, {} of {}: {}; {}; {:.1} s",
+            "{number}/{of} {}, {}, {} of {}: {measured}{:.1} s",
             entry.run,
             entry.scheduler,
             entry.repeat + 1,
             self.runs[job.run].entry.repeats.0,
-            pair("throughput", "tokens/s", model.throughput_tokens_per_s, live.throughput_tokens_per_s),
-            pair("TPOT", "ms", 1e3 * model.tpot.mean, 1e3 * live.tpot.mean),
             entry.wall_s
         )
     }

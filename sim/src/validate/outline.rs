@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use engine::metrics::LatencySummary;
 use reports::{Cell, Grid};
 
 use super::jobs::{Job, jobs};
@@ -47,6 +48,10 @@ pub fn outline(runs: &[Run], predicted: &Predicted) -> String {
     grid.text() + "\n" + &tiers.collect::<String>()
 }
 
+fn mean_ms(latency: &LatencySummary) -> Option<f64> {
+    (latency.count > 0).then_some(1e3 * latency.mean)
+}
+
 /// A row per scheduler, with the live runs that are `new` here.
 fn push(run: &Run, index: usize, predicted: &Predicted, new: &[Job], grid: &mut Grid) {
     for (at, part) in run.parts.iter().enumerate() {
@@ -67,8 +72,8 @@ fn push(run: &Run, index: usize, predicted: &Predicted, new: &[Job], grid: &mut 
                 metrics.throughput_tokens_per_s.into(),
                 bounds.map(|bounds| bounds.speedup).into(),
                 bounds.map(|bounds| bounds.s_e2e).into(),
-                (1e3 * metrics.ttft.mean).into(),
-                (1e3 * metrics.tpot.mean).into(),
+                mean_ms(&metrics.ttft).into(),
+                mean_ms(&metrics.tpot).into(),
                 carried.map_or(Cell::Missing, |carried| Cell::text(if carried { "yes" } else { "no" })),
                 Cell::text(live_runs.to_string()),
                 seconds.into(),

@@ -107,15 +107,18 @@ impl Planner<'_> {
     ) -> Result<Part, ProtocolError> {
         let entry = &self.protocol.runs[index];
         let name = &plan.schedulers[scheduler].name;
-        let capacity_per_s = capacities.get(name).map(|carries| carries.capacity.requests_per_s);
+        let capacity = capacities.get(name).map(|carries| &carries.capacity);
+        let capacity_per_s = capacity.and_then(|capacity| capacity.requests_per_s);
+        let given = self.protocol.capacity_per_s.get(name).map(|rate| rate.get());
         let rate_per_s = match entry.rate_share {
             None => capacity::rate(plan),
             Some(share) => {
-                let given = self.protocol.capacity_per_s.get(name).map(|rate| rate.get());
                 let Some(whole) = given.or(capacity_per_s) else {
-                    let reason = format!(
-                        "the capacity of `{name}` is not known: give the scenario an `slo` that it can keep, or the protocol `capacity_per_s`"
-                    );
+                    let why = capacity.map_or("give the scenario an `slo`".into(), |capacity| {
+                        format!("it {}{}", capacity.rates.claim(&capacity.slo), capacity.rates.remark())
+                    });
+                    let reason =
+                        format!("the capacity of `{name}` is not known: {why}; or give the protocol `capacity_per_s`");
                     return Err(at_run(index, "rate_share", reason));
                 };
                 Some(share.0 * whole)
@@ -151,7 +154,7 @@ impl Planner<'_> {
         let load = Load {
             rate_per_s,
             requests: requests.get(),
-            capacity_per_s,
+            capacity_per_s: capacity_per_s.or(given),
             predicted_carried: None,
             measured_carried: None,
         };

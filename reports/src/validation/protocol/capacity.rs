@@ -1,7 +1,7 @@
 //! How much load a scheduler carries, by the model and as far as the tested rates tell.
 
 use super::super::tolerance::Verdict;
-use crate::report::Capacity;
+use crate::capacity::Capacity;
 
 /// How far the predicted capacity may lie outside of what the tested rates allow.
 const TOLERANCE: f64 = 0.05;
@@ -46,12 +46,9 @@ impl CapacityPair {
         self.tested.iter().map(|tested| tested.rate_per_s).filter(above).reduce(f64::min)
     }
 
-    /// How far the prediction lies outside of the tested rates between which the live capacity is.
+    /// How far the prediction lies outside of the tested rates between which the live capacity is; `None` without either.
     pub fn verdict(&self) -> Option<Verdict> {
-        if self.tested.is_empty() {
-            return None;
-        }
-        let predicted = self.predicted.requests_per_s;
+        let predicted = self.predicted.requests_per_s.filter(|_| !self.tested.is_empty())?;
         let below = self.carried_per_s().map_or(0.0, |carried| (predicted / carried - 1.0).min(0.0));
         let above = self.refused_per_s().map_or(0.0, |refused| (predicted / refused - 1.0).max(0.0));
         Some(Verdict { metric: "capacity_requests_per_s".into(), off: below + above, allowed: TOLERANCE })
@@ -72,13 +69,19 @@ pub(super) fn measured_speedup(pair: &CapacityPair, all: &[CapacityPair]) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capacity::Bracket;
 
     #[test]
     fn a_prediction_between_the_tested_rates_is_right() {
         let check = |predicted, tested: &[(f64, bool)], off: f64| {
             let tested = tested.iter().map(|&(rate_per_s, measured)| Tested { rate_per_s, predicted: true, measured });
-            let predicted =
-                Capacity { requests_per_s: predicted, slo: String::new(), speedup: None, realised_share: None };
+            let predicted = Capacity {
+                requests_per_s: Some(predicted),
+                rates: Bracket::default(),
+                slo: String::new(),
+                speedup: None,
+                realised_share: None,
+            };
             let pair = CapacityPair {
                 group: String::new(),
                 scheduler: String::new(),

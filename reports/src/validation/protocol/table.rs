@@ -41,7 +41,7 @@ pub(super) fn pairs(protocol: &Protocol) -> Grid {
             let numbers = [Cell::Missing, Cell::text(metric), predicted.into(), measured.into(), error.into()];
             grid.push([&names[..], &numbers, &[Cell::Missing], &judged(verdict)].concat());
         };
-        push("capacity_requests_per_s", Some(pair.predicted.requests_per_s), pair.carried_per_s(), verdict.as_ref());
+        push("capacity_requests_per_s", pair.predicted.requests_per_s, pair.carried_per_s(), verdict.as_ref());
         push("capacity_speedup", pair.predicted.speedup, measured_speedup(pair, &protocol.capacities), None);
     }
     grid
@@ -152,7 +152,7 @@ fn capacity_row(pair: &CapacityPair, all: &[CapacityPair]) -> TableRow {
         unit: "requests/s".into(),
         definition: None,
         cells: vec![
-            number(pair.predicted.requests_per_s),
+            pair.predicted.rates.cell().unwrap_or_else(|| MISSING.into()),
             rate(pair.carried_per_s()),
             rate(pair.refused_per_s()),
             pair.verdict().map_or(MISSING, verdict).into(),
