@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use engine::profile::Profile;
 
 use crate::contexts::contexts;
+use crate::error::CalibrateError;
 use crate::measurements::{Measurement, Stage};
 
-/// Mean absolute error of core steps up to which a profile holds, unless its own left-out error is larger.
+/// Mean absolute error of core steps (or whole ones) up to which a profile holds, unless its own left-out error is larger.
 pub const MEAN_MAX: f64 = 0.02;
 
 /// The same for the worst point.
@@ -61,10 +62,19 @@ pub fn errors(profile: &Profile, rows: &[Measurement]) -> BTreeMap<Stage, Errors
     by_stage.into_iter().filter_map(|(stage, errors)| Some((stage, sum_up(errors)?))).collect()
 }
 
-/// The core's errors are no larger than [`MEAN_MAX`] and [`WORST_MAX`], or than the profile's own of left-out points.
-pub fn holds(profile: &Profile, errors: &BTreeMap<Stage, Errors>) -> bool {
+/// What a profile is judged by: core steps, or whole steps where no core was timed by itself.
+///
+/// # Errors
+/// Neither was timed.
+pub fn judged(errors: &BTreeMap<Stage, Errors>) -> Result<(Stage, Errors), CalibrateError> {
+    let of = |stage| errors.get(&stage).map(|errors| (stage, *errors));
+    of(Stage::Core).or_else(|| of(Stage::Step)).ok_or(CalibrateError::NothingToJudge)
+}
+
+/// The judged stage's errors are no larger than [`MEAN_MAX`] and [`WORST_MAX`], or than the profile's own of left-out points.
+pub fn holds(profile: &Profile, judged: &Errors) -> bool {
     let own = profile.fit.as_ref();
     let mean_max = own.map_or(MEAN_MAX, |fit| fit.cross_validated_error.max(MEAN_MAX));
     let worst_max = own.map_or(WORST_MAX, |fit| fit.cross_validated_error_max.max(WORST_MAX));
-    errors.get(&Stage::Core).is_some_and(|core| core.mean <= mean_max && core.worst.abs() <= worst_max)
+    judged.mean <= mean_max && judged.worst.abs() <= worst_max
 }

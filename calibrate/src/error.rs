@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::measurements::Stage;
+use crate::plausible::Pace;
 
 /// Why there is no fit.
 #[derive(Debug, Error)]
@@ -60,6 +61,22 @@ pub enum CalibrateError {
         "there are no rows of stage `step`: time whole decode steps at several batch sizes, contexts and loop counts"
     )]
     NoSteps,
+    /// A table with which a profile cannot be judged.
+    #[error(
+        "there are no rows of stage `core`, nor of stage `step`, and these are what a profile is judged by: time core steps, as \
+         `calibrate check` does, or whole decode steps"
+    )]
+    NothingToJudge,
+    /// Times that the device's memory and arithmetic do not allow.
+    #[error(
+        "{pace}: step_ms counts milliseconds; are these times in seconds, or of another device than {device}, or of another model?"
+    )]
+    TooFast {
+        /// By how much, and where.
+        pace: Pace,
+        /// The device.
+        device: String,
+    },
     /// There is nothing to adjust a profile to.
     #[error("there are no rows of stage `core`: time core steps, as `calibrate check` does")]
     NoCore,

@@ -25,6 +25,8 @@ pub mod measurements;
 pub mod overhead;
 pub mod padding;
 pub mod per_graph;
+pub mod plausible;
 pub mod prefill;
+pub mod rounds;
 pub mod tables;
 pub mod validation;

@@ -7,8 +7,14 @@ use std::path::Path;
 use std::str::FromStr;
 
 use csv::StringRecord;
+use engine::architecture::Architecture;
+use engine::scheduler::MAX_NUM_SEQS;
+use engine::whole::Whole;
 
 use crate::error::CalibrateError;
+
+/// Tokens of a launch at most, and KV entries of a row: far beyond any device, and their products within 64 bits.
+const TOKENS_MAX: u32 = 1 << 30;
 
 /// What was timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +49,8 @@ pub struct Measurement {
     pub stage: Stage,
     /// Sequences, not padded.
     pub batch: u32,
-    /// KV entries that each row reads; for prefill, entries cached before the chunk; for offload, tokens per sequence.
+    /// KV entries that a row reads on average, rounded; for prefill, entries cached before the chunk; for offload, tokens per
+    /// sequence.
     pub context: u32,
     /// Core applications; 0 where the stage has none.
     pub loops: u32,
@@ -181,10 +188,11 @@ impl Columns {
         let line = record.position().map_or(0, csv::Position::line);
         let wrong = |column, reason| CalibrateError::Cell { file: file.into(), line, column, reason };
         let cell = |place: Option<usize>| place.and_then(|place| record.get(place)).unwrap_or("");
-        let count = |column, place, least| {
+        let count = |column, place, least: u32, most: u32| {
             let text = cell(place);
-            let value = text.parse::<u32>().ok().filter(|&count| count >= least);
-            value.ok_or_else(|| wrong(column, format!("must be a whole number from {least}, got `{text}`")))
+            let value = text.parse().ok().and_then(|Whole(count)| u32::try_from(count).ok());
+            let value = value.filter(|count| (least..=most).contains(count));
+            value.ok_or_else(|| wrong(column, format!("must be a whole number from {least} to {most}, got `{text}`")))
         };
         let name = cell(self.stage);
         let stage =
@@ -202,20 +210,33 @@ impl Columns {
         let spread = |column, place: Option<usize>| {
             let text = cell(place);
             let value = if place.is_some() { f64::from_str(text).ok() } else { Some(time_ms) };
+            let value = value.filter(|ms| ms.is_finite() && *ms >= 0.0);
             value.ok_or_else(|| wrong(column, format!("must be a time in ms, got `{text}`")))
         };
+        let batch = count("batch", Some(self.batch), 1, MAX_NUM_SEQS)?;
+        let tokens = if prefill { count("tokens", self.tokens, 1, TOKENS_MAX / batch)? } else { 0 };
+        // The mean over an even number of timed tokens lies between two whole ones.
+        let text = cell(Some(self.context));
+        let least = f64::from(u8::from(!prefill && !stage.is_host()));
+        let context = f64::from_str(text).ok().filter(|context| (least..=f64::from(TOKENS_MAX)).contains(context));
+        let context = context
+            .ok_or_else(|| wrong("context", format!("must be a number from {least} to {TOKENS_MAX}, got `{text}`")))?;
         Ok(Measurement {
             line,
             stage,
-            batch: count("batch", Some(self.batch), 1)?,
-            context: count("context", Some(self.context), u32::from(!prefill && !stage.is_host()))?,
-            loops: if stage == Stage::Step { count("loops", Some(self.loops), 1)? } else { 0 },
-            tokens: if prefill { count("tokens", self.tokens, 1)? } else { 0 },
+            batch,
+            context: context.round() as u32,
+            loops: if stage == Stage::Step {
+                count("loops", Some(self.loops), 1, Architecture::LOOPS_MAX.into())?
+            } else {
+                0
+            },
+            tokens,
             time_ms,
             min_ms: spread("min_ms", self.min_ms)?,
             max_ms: spread("max_ms", self.max_ms)?,
-            round: if self.round.is_some() { count("round", self.round, 0)? } else { 0 },
-            calm: if self.calm.is_some() { count("calm", self.calm, 0)? } else { 1 },
+            round: if self.round.is_some() { count("round", self.round, 0, u32::MAX)? } else { 0 },
+            calm: if self.calm.is_some() { count("calm", self.calm, 0, u32::MAX)? } else { 1 },
         })
     }
 }

@@ -29,7 +29,8 @@ pub fn render(calibration: &Calibration) -> String {
         let resampled = calibration
             .bootstrap
             .map_or("-".into(), |bootstrap| format!("{} .. {}", digits(bootstrap.low[i]), digits(bootstrap.high[i])));
-        vec![(*name).into(), digits(value), digits(half), format!("{:.2}%", half / value * 1e2), resampled]
+        let relative = or_dash(half / value * 1e2, |percent| format!("{percent:.2}%"));
+        vec![(*name).into(), digits(value), digits(half), relative, resampled]
     });
     text += &table(&["coefficient", "value", "+- 95%", "relative", "bootstrap 95%"], rows);
     text += &held_at_zero(chosen);
@@ -40,13 +41,14 @@ pub fn render(calibration: &Calibration) -> String {
     let _ = write!(text, "\nresiduals\n\n{}", residual_table(core));
     let rows = CONTEXTS.map(|context| {
         let (batch, half) = chosen.saturation_batch(context);
-        vec![context.to_string(), format!("{batch:.1}"), format!("{half:.1}")]
+        let rows = |rows| or_dash(rows, |rows| format!("{rows:.1}"));
+        vec![context.to_string(), rows(batch), rows(half)]
     });
     let _ = write!(text, "\nsaturation batch size\n\n{}\n", table(&["context", "B*", "+- 95%"], rows));
     text += &boundary_section(boundary);
     if let Some(overhead) = calibration.stage_overhead {
-        let (mean, half) = (overhead.mean_us, overhead.half_width_us);
-        let _ = writeln!(text, "stage overhead: {mean:.1} +- {half:.1} us over {} points (95%)\n", overhead.points);
+        let (mean, half) = (overhead.mean_us, or_dash(overhead.half_width_us, |us| format!("{us:.1}")));
+        let _ = writeln!(text, "stage overhead: {mean:.1} +- {half} us over {} points (95%)\n", overhead.points);
     }
     if let Some(prefill) = &calibration.prefill {
         text += &judged_section("prefill", &prefill.judged);
@@ -207,6 +209,11 @@ fn digits(value: f64) -> String {
     }
     let whole = magnitude.max(1.0).log10().floor() as usize;
     format!("{value:.*}", 4 - whole.min(4))
+}
+
+/// A dash for what no number says, such as the relative error of a zero.
+fn or_dash(value: f64, shown: impl Fn(f64) -> String) -> String {
+    if value.is_finite() { shown(value) } else { "-".into() }
 }
 
 /// Right-aligned columns, two spaces apart.

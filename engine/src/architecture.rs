@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
 use crate::units::Depth;
+use crate::whole;
 
 /// Bytes of a bf16 number.
 const BF16_BYTES: u64 = 2;
@@ -19,20 +20,28 @@ pub struct Architecture {
     /// The family, which fixes norms, RoPE style, gate and adapter.
     pub family: Family,
     /// Vocabulary size.
+    #[serde(deserialize_with = "whole::read")]
     pub vocab: u64,
     /// Width of the residual stream.
+    #[serde(deserialize_with = "whole::read")]
     pub hidden: u64,
     /// Width of the gated MLP.
+    #[serde(deserialize_with = "whole::read")]
     pub ffn: u64,
     /// Query heads, as many as KV heads (both families are MHA).
+    #[serde(deserialize_with = "whole::read")]
     pub heads: u64,
     /// Width of a head; `heads * head_dim` is the attention's width.
+    #[serde(deserialize_with = "whole::read")]
     pub head_dim: u64,
     /// Layers before the loop.
+    #[serde(deserialize_with = "whole::read")]
     pub prelude_layers: u64,
     /// Layers in the loop.
+    #[serde(deserialize_with = "whole::read")]
     pub core_layers: u64,
     /// Layers behind the loop.
+    #[serde(deserialize_with = "whole::read")]
     pub coda_layers: u64,
     /// Loops at full depth.
     pub r_max: Depth,
@@ -63,7 +72,26 @@ impl Family {
     }
 }
 
+/// An architecture that no model can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct ArchitectureError {
+    /// Which field.
+    pub field: &'static str,
+    /// What it must be and what it is.
+    pub reason: String,
+}
+
 impl Architecture {
+    /// A width at most. With [`Self::LAYERS_MAX`] it keeps counts of parameters and of bytes far within 64 bits.
+    pub const WIDTH_MAX: u64 = 1 << 20;
+
+    /// Layers before, in or behind the loop at most.
+    pub const LAYERS_MAX: u64 = 1000;
+
+    /// Loops at most: depths are bytes, and one beyond full depth is looked ahead to.
+    pub const LOOPS_MAX: u8 = u8::MAX - 1;
+
     /// The names that [`Self::builtin`] knows.
     pub const BUILTIN: [&'static str; 5] = ["ouro-1.4b", "ouro-2.6b", "huginn-3.5b", "tiny-ouro", "tiny-huginn"];
 
@@ -117,6 +145,37 @@ impl Architecture {
             }),
             _ => None,
         }
+    }
+
+    /// Checks that every size is one that a model can have.
+    ///
+    /// # Errors
+    /// The first field that is zero where something is needed, or larger than any model's.
+    pub fn check(&self) -> Result<(), ArchitectureError> {
+        let within = |field, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
+            true => Ok(()),
+            false => {
+                Err(ArchitectureError { field, reason: format!("must be between {least} and {most}, got {value}") })
+            }
+        };
+        let widths = [
+            ("vocab", self.vocab),
+            ("hidden", self.hidden),
+            ("ffn", self.ffn),
+            ("heads", self.heads),
+            ("head_dim", self.head_dim),
+        ];
+        widths.into_iter().try_for_each(|(field, width)| within(field, width, 1, Self::WIDTH_MAX))?;
+        let attention = self.heads * self.head_dim;
+        if attention > Self::WIDTH_MAX {
+            let reason = format!("heads times head_dim must be at most {}, got {attention}", Self::WIDTH_MAX);
+            return Err(ArchitectureError { field: "head_dim", reason });
+        }
+        within("prelude_layers", self.prelude_layers, 0, Self::LAYERS_MAX)?;
+        within("core_layers", self.core_layers, 1, Self::LAYERS_MAX)?;
+        within("coda_layers", self.coda_layers, 0, Self::LAYERS_MAX)?;
+        within("r_max", self.r_max.0.into(), 1, Self::LOOPS_MAX.into())?;
+        within("r_min", self.r_min.0.into(), 1, self.r_max.0.into())
     }
 
     /// Parameters of one layer: four projections of attention, a gated MLP, four norms, and Huginn's q/k bias.
@@ -191,6 +250,32 @@ mod tests {
         check("ouro-1.4b", 1_233_321_984, 100_665_344);
         check("ouro-2.6b", 2_466_643_968, 100_665_344);
         check("huginn-3.5b", 1_637_349_120, 1_927_627_680);
+    }
+
+    #[test]
+    fn the_largest_sizes_do_not_overflow_and_larger_ones_are_named() {
+        let (width, layers) = (Architecture::WIDTH_MAX, Architecture::LAYERS_MAX);
+        let largest = Architecture {
+            vocab: width,
+            hidden: width,
+            ffn: width,
+            heads: 1 << 10,
+            head_dim: 1 << 10,
+            prelude_layers: layers,
+            core_layers: layers,
+            coda_layers: layers,
+            r_max: Depth(Architecture::LOOPS_MAX),
+            ..builtin("huginn-3.5b")
+        };
+        assert_eq!(largest.check(), Ok(()));
+        assert!(largest.boundary_params() + largest.core_params() < 1 << 55, "{}", largest.boundary_params());
+        assert!(largest.kv_bytes_per_token(Layout::DepthIndexed) < 1 << 42);
+        let check = |model: Architecture, field| assert_eq!(model.check().map_err(|error| error.field), Err(field));
+        check(Architecture { head_dim: width, ..largest.clone() }, "head_dim");
+        check(Architecture { r_min: Depth(17), ..builtin("huginn-3.5b") }, "r_min");
+        for name in Architecture::BUILTIN {
+            assert_eq!(builtin(name).check(), Ok(()), "{name}");
+        }
     }
 
     #[test]

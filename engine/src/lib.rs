@@ -23,3 +23,4 @@ pub mod request;
 pub mod scheduler;
 pub mod units;
 pub mod wall_clock;
+pub mod whole;

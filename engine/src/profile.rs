@@ -21,6 +21,15 @@ pub use device::Device;
 pub use graphs::{GraphTimes, Graphs, PromptCost};
 pub use kv_tile::KvTile;
 
+/// A coefficient at most, in its own unit: eleven days for milliseconds.
+const COST_MAX: f64 = 1e9;
+
+/// A bandwidth in GB/s or a throughput in TFLOPS at least: a thousand bytes, or a million operations, per second.
+const RATE_MIN: f64 = 1e-6;
+
+/// Less would be no time on a clock that counts nanoseconds.
+const CORE_MIN_MS: f64 = 1e-6;
+
 /// A device's costs for one model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -205,10 +214,10 @@ impl Profile {
         self.kv_tile.entries(contexts)
     }
 
-    /// Checks that every cost is a time.
+    /// Checks that every cost is a time that a run can count.
     ///
     /// # Errors
-    /// The first field that is negative, not finite or empty.
+    /// The first field that is negative, too large or empty.
     pub fn check(&self) -> Result<(), ProfileError> {
         let times = |name: &str, values: [f64; 4]| {
             let fields = ["delta_ms", "floor_ms", "gamma_us", "alpha_ns"];
@@ -221,7 +230,7 @@ impl Profile {
             times(name, [cost.delta_ms, cost.floor_ms, cost.gamma_us, cost.alpha_ns])?;
         }
         if let Some((field, reason)) = self.graphs.fault() {
-            return Err(ProfileError { field, reason: reason.into() });
+            return Err(ProfileError { field, reason });
         }
         let PrefillCost { delta_ms, floor_ms, gamma_us, alpha_ns, tile_pairs } = self.prefill;
         times("prefill", [delta_ms, floor_ms, gamma_us, alpha_ns])?;
@@ -240,20 +249,21 @@ impl Profile {
             ("transfer.plane_copy_gb_per_s", self.transfer.plane_copy_gb_per_s),
             ("transfer.offload_gb_per_s", self.transfer.offload_gb_per_s),
         ];
-        if let Some((field, value)) = rates.into_iter().find(|(_, value)| value.is_nan() || *value <= 0.0) {
+        if let Some((field, value)) = rates.into_iter().find(|(_, value)| value.is_nan() || *value < RATE_MIN) {
             return Err(ProfileError {
                 field: field.into(),
-                reason: format!("must be greater than zero, got {value}"),
+                reason: format!("must be at least {RATE_MIN}, got {value:?}"),
             });
         }
-        if let Some(Covariance { matrix, .. }) = self.fit.as_ref().and_then(|fit| fit.covariance)
-            && !(matrix.iter().flatten().all(|entry| entry.is_finite()) && (0..4).all(|i| matrix[i][i] >= 0.0))
-        {
-            let reason = "entries must be finite, and none on the diagonal negative".into();
-            return Err(ProfileError { field: "fit.covariance.matrix".into(), reason });
+        if let Some(fit) = &self.fit {
+            fit.check()?;
         }
-        if self.core_ms(1, 1) <= 0.0 {
-            return Err(ProfileError { field: "core".into(), reason: "a core step must take some time".into() });
+        let one_row_ms = self.core_ms(1, 1);
+        if one_row_ms < CORE_MIN_MS {
+            let reason = format!(
+                "a core step must take some time, at least the nanosecond that a run counts in; one of a row takes {one_row_ms:e} ms"
+            );
+            return Err(ProfileError { field: "core".into(), reason });
         }
         self.variants.iter().try_for_each(|(name, variant)| {
             self.with(variant)
@@ -263,9 +273,29 @@ impl Profile {
     }
 }
 
+impl Fit {
+    /// Checks what is carried into predictions and into verdicts on the profile.
+    fn check(&self) -> Result<(), ProfileError> {
+        at_least_zero("fit.cross_validated_error", self.cross_validated_error)?;
+        at_least_zero("fit.cross_validated_error_max", self.cross_validated_error_max)?;
+        let Some(Covariance { matrix, .. }) = self.covariance else { return Ok(()) };
+        let small = |entry: &f64| entry.abs() <= COST_MAX * COST_MAX;
+        if matrix.iter().flatten().all(small) && (0..4).all(|i| matrix[i][i] >= 0.0) {
+            return Ok(());
+        }
+        let reason = format!("entries must be within {:e}, and none on the diagonal negative", COST_MAX * COST_MAX);
+        Err(ProfileError { field: "fit.covariance.matrix".into(), reason })
+    }
+}
+
 fn at_least_zero(field: &str, value: f64) -> Result<(), ProfileError> {
-    if value.is_finite() && value >= 0.0 {
+    if is_cost(value) {
         return Ok(());
     }
-    Err(ProfileError { field: field.into(), reason: format!("must be finite and not negative, got {value}") })
+    Err(ProfileError { field: field.into(), reason: format!("must be from 0 to {COST_MAX:e}, got {value:?}") })
+}
+
+/// Whether a number can be a coefficient.
+fn is_cost(value: f64) -> bool {
+    (0.0..=COST_MAX).contains(&value)
 }

@@ -5,9 +5,11 @@ use std::ops::{Add, AddAssign, Sub};
 
 use serde::{Deserialize, Serialize};
 
+use crate::whole::Whole;
+
 /// A point in time or a duration, in nanoseconds since the start of the run.
 ///
-/// Integers, so that adding a million steps gives the same bytes on every machine.
+/// Integers, so that adding a million steps gives the same bytes on every machine. Sums stop at the end of time, after 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
@@ -45,13 +47,13 @@ impl Nanos {
 impl Add for Nanos {
     type Output = Self;
     fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.saturating_add(other.0))
     }
 }
 
 impl AddAssign for Nanos {
     fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
+        *self = *self + other;
     }
 }
 
@@ -64,7 +66,7 @@ impl Sub for Nanos {
 
 /// How many times the core has run for a token: 1 after the first loop, `r_max` at full depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Whole", into = "u8")]
 pub struct Depth(pub u8);
 
 impl Depth {
@@ -74,6 +76,22 @@ impl Depth {
     /// One loop deeper.
     pub fn next(self) -> Self {
         Self(self.0 + 1)
+    }
+}
+
+impl TryFrom<Whole> for Depth {
+    type Error = String;
+
+    fn try_from(Whole(loops): Whole) -> Result<Self, String> {
+        u8::try_from(loops)
+            .map(Self)
+            .map_err(|_| format!("a depth is a number of loops up to {}, got {loops}", u8::MAX))
+    }
+}
+
+impl From<Depth> for u8 {
+    fn from(depth: Depth) -> Self {
+        depth.0
     }
 }
 

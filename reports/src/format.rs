@@ -1,8 +1,10 @@
 //! Numbers as people read them.
 
-/// Four significant digits, thousands apart: `12,345`, `1,234`, `123.4`, `12.34`, `1.234`, `0.123`.
-pub(crate) fn number(value: f64) -> String {
+/// Four significant digits, thousands apart: `12,345`, `1,234`, `123.4`, `12.34`, `1.234`, `0.123`; what would round to `0.000`
+/// with a power of ten: `3.142e-4`.
+pub fn number(value: f64) -> String {
     let decimals = match value.abs() {
+        v if v > 0.0 && v < 0.0005 => return format!("{value:.3e}"),
         v if v >= 999.95 => 0,
         v if v >= 99.995 => 1,
         v if v >= 9.9995 => 2,
@@ -59,8 +61,16 @@ mod tests {
 
     #[test]
     fn numbers_keep_four_digits() {
-        let cases =
-            [(1_234_567.0, "1,234,567"), (999.96, "1,000"), (123.44, "123.4"), (12.345, "12.35"), (0.1234, "0.123")];
+        let cases = [
+            (1_234_567.0, "1,234,567"),
+            (999.96, "1,000"),
+            (123.44, "123.4"),
+            (12.345, "12.35"),
+            (0.1234, "0.123"),
+            (0.0005, "0.001"),
+            (0.00031416, "3.142e-4"),
+            (0.0, "0.000"),
+        ];
         for (value, text) in cases {
             assert_eq!(number(value), text);
         }

@@ -27,6 +27,7 @@ mod write;
 pub use capacity::{Bracket, Capacity};
 pub use confidence::Confidence;
 pub use error::{ReportError, Result};
+pub use format::number;
 pub use grid::{Cell, Grid};
 pub use headline::headline;
 pub use measures::{Measure, Measures};

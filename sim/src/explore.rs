@@ -10,7 +10,7 @@ use engine::scheduler::Mode;
 use traces::ArrivalsConfig;
 use traces::numbers::RequestCount;
 
-use crate::numbers::Share;
+use crate::numbers::Reached;
 use crate::parallel;
 use crate::plan::{Plan, PlanError, Planned};
 use crate::run::{self, Discard};
@@ -50,8 +50,9 @@ impl Split {
     /// Reads `2-4-2`; the core needs a layer.
     pub fn parse(text: &str) -> Result<Self, String> {
         let layers: Result<Vec<u64>, _> = text.split('-').map(str::parse).collect();
+        let within = |layers: u64| layers <= Architecture::LAYERS_MAX;
         match layers.as_deref() {
-            Ok(&[prelude, core, coda]) if core > 0 && [prelude, core, coda].iter().all(|&layers| layers <= 1000) => {
+            Ok(&[prelude, core, coda]) if core > 0 && [prelude, core, coda].iter().all(|layers| within(*layers)) => {
                 Ok(Self { prelude, core, coda })
             }
             _ => Err(format!(
@@ -95,7 +96,7 @@ fn profiles(plan: &Plan, gpus: &[String]) -> Vec<ProfileChoice> {
         ProfileChoice::Roofline { gpu, bandwidth_share, compute_share } => {
             (gpu.clone(), *bandwidth_share, *compute_share)
         }
-        _ => (plan.profile.device.name.clone(), Share::default(), Share::default()),
+        _ => (plan.profile.device.name.clone(), Reached::default(), Reached::default()),
     };
     let gpus = if gpus.is_empty() { vec![own] } else { gpus.to_vec() };
     gpus.into_iter().map(|gpu| ProfileChoice::Roofline { gpu, bandwidth_share, compute_share }).collect()

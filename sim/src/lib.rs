@@ -5,6 +5,7 @@ pub mod compare;
 pub mod explore;
 pub mod facts;
 pub mod fields;
+mod horizon;
 pub mod json_lines;
 pub mod live;
 pub mod load;

@@ -1,8 +1,10 @@
 //! From a scenario file and `--set` overrides to a [`Scenario`], or an error that shows the place.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use serde_yaml::{MessageFormatter, UserMessageFormatter};
 
 use crate::fields::Fields;
 use crate::scenario::Scenario;
@@ -79,6 +81,29 @@ impl Loaded {
     }
 }
 
+/// What an error of the YAML parser says to whoever wrote the file.
+pub struct Wording;
+
+impl MessageFormatter for Wording {
+    fn format_message<'a>(&self, error: &'a serde_yaml::Error) -> Cow<'a, str> {
+        match error {
+            serde_yaml::Error::DuplicateMappingKey { key: Some(key), .. } => {
+                format!("`{key}` is there twice: keep one").into()
+            }
+            serde_yaml::Error::InvalidScalar { ty, .. } if ty.starts_with(['i', 'u']) => {
+                "a whole number is needed".into()
+            }
+            serde_yaml::Error::InvalidScalar { ty, .. } if ty.starts_with('f') => "a number is needed".into(),
+            _ => UserMessageFormatter.format_message(error),
+        }
+    }
+}
+
+/// A parser's error in a line.
+pub(crate) fn worded(error: &serde_yaml::Error) -> String {
+    error.render_with_formatter(&Wording)
+}
+
 /// Parses YAML; the snippet in errors is left to whoever shows them.
 pub fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, serde_yaml::Error> {
     serde_yaml::from_str_with_options(text, serde_yaml::options! { with_snippet: false })
@@ -98,7 +123,7 @@ pub(crate) fn apply_all(fields: &mut Fields, overrides: &[String]) -> Result<Opt
 /// Sets one field and checks that the result is a scenario.
 fn apply(fields: &mut Fields, argument: &str) -> Result<Scenario, String> {
     let (path, text) = argument.split_once('=').ok_or("write it as path.to.field=value")?;
-    let new: Value = parse(text).map_err(|error| format!("the value is not YAML: {error}"))?;
+    let new: Value = parse(text).map_err(|error| format!("the value is not YAML: {}", worded(&error)))?;
     fields.set(path, new)?;
     fields.scenario()
 }

@@ -8,7 +8,8 @@ use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerC
 use engine::units::Depth;
 use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload};
 
-use crate::numbers::{Count, Share};
+use crate::horizon;
+use crate::numbers::{Count, Reached, Share};
 use crate::scenario::{Entry, FinishSettings, ModeName, ProfileChoice, Scenario};
 use crate::shipped;
 
@@ -79,13 +80,7 @@ impl Plan {
     /// # Errors
     /// The first field that cannot be used.
     pub fn for_live(mut scenario: Scenario, buckets: Option<Buckets>) -> Result<Self, PlanError> {
-        let model = scenario.model.architecture();
-        if model.r_max < model.r_min || model.r_min.0 == 0 {
-            return Err(fault(
-                "model",
-                format!("1 <= r_min <= r_max must hold, got {} and {}", model.r_min, model.r_max),
-            ));
-        }
+        let model = model(&scenario)?;
         let mut profile = profile(&scenario, &model)?;
         profile.buckets = buckets.unwrap_or(profile.buckets);
         let workload = workload(&scenario, &model).map_err(|error| fault(blame(&error), error))?;
@@ -94,7 +89,9 @@ impl Plan {
         }
         fill(&mut scenario, &model);
         let schedulers = schedulers(&scenario, &model, &profile, &workload)?;
-        Ok(Self { scenario, model, profile, workload, schedulers })
+        let plan = Self { scenario, model, profile, workload, schedulers };
+        horizon::check(&plan)?;
+        Ok(plan)
     }
 
     /// The same schedulers on the requests and exits of another seed.
@@ -148,8 +145,15 @@ impl Plan {
     }
 }
 
-fn fault(path: impl Into<String>, reason: impl ToString) -> PlanError {
+pub(crate) fn fault(path: impl Into<String>, reason: impl ToString) -> PlanError {
     PlanError { path: path.into(), reason: reason.to_string() }
+}
+
+/// The model's shapes, checked.
+pub(crate) fn model(scenario: &Scenario) -> Result<Architecture, PlanError> {
+    let model = scenario.model.architecture();
+    model.check().map_err(|error| fault(format!("model.custom.{}", error.field), error.reason))?;
+    Ok(model)
 }
 
 fn workload(scenario: &Scenario, model: &Architecture) -> Result<Workload, TracesError> {
@@ -206,14 +210,16 @@ fn profile(scenario: &Scenario, model: &Architecture) -> Result<Profile, PlanErr
     let profile = match &scenario.profile {
         choice @ (ProfileChoice::H100Paper | ProfileChoice::H200) => {
             let text = shipped::profile(choice, &model.name).map_err(|reason| fault("profile", reason))?;
-            crate::load::parse(text).map_err(|error| fault("profile", error))?
+            crate::load::parse(text).map_err(|error| fault("profile", crate::load::worded(&error)))?
         }
         ProfileChoice::File(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| fault("profile.file", format!("{}: {error}", path.display())))?;
-            crate::load::parse(&text).map_err(|error| fault("profile.file", format!("{}: {error}", path.display())))?
+            crate::load::parse(&text).map_err(|error| {
+                fault("profile.file", format!("{}: {}", path.display(), crate::load::worded(&error)))
+            })?
         }
-        ProfileChoice::Roofline { gpu, bandwidth_share: Share(bandwidth), compute_share: Share(compute) } => {
+        ProfileChoice::Roofline { gpu, bandwidth_share: Reached(bandwidth), compute_share: Reached(compute) } => {
             let mut device = Device::datasheet(gpu).ok_or_else(|| {
                 let known: Vec<_> = Device::datasheets().collect();
                 fault(

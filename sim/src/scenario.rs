@@ -7,10 +7,11 @@ use engine::layout::Layout;
 use engine::metrics::Slo;
 use engine::models::initial_state::InitialState;
 use engine::scheduler::{Overlap, Pressure};
+use engine::whole;
 use serde::{Deserialize, Serialize};
 use traces::{ExitsConfig, WorkloadConfig};
 
-use crate::numbers::{Count, Share};
+use crate::numbers::{Count, Reached, Repeats, Share, Threads};
 use crate::sweep::Axes;
 
 /// The file's fields; see `docs/scenario.md` for each one's meaning and default.
@@ -38,11 +39,11 @@ pub struct Scenario {
     #[serde(default = "default_compare")]
     pub compare: Vec<Entry>,
     /// Decides every random number.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::read")]
     pub seed: u64,
     /// Runs with seeds `seed`, `seed + 1`, .., for intervals.
     #[serde(default = "one")]
-    pub repeats: Count,
+    pub repeats: Repeats,
     /// Latency limits, for goodput and (online) for capacity.
     #[serde(default)]
     pub slo: Option<Slo>,
@@ -97,10 +98,10 @@ pub enum ProfileChoice {
         gpu: String,
         /// Share of the datasheet's bandwidth that is reached.
         #[serde(default)]
-        bandwidth_share: Share,
+        bandwidth_share: Reached,
         /// Share of the datasheet's matrix throughput that is reached.
         #[serde(default)]
-        compute_share: Share,
+        compute_share: Reached,
     },
 }
 
@@ -233,11 +234,12 @@ pub struct LiveSettings {
     /// Where Huginn's loop starts.
     pub initial_state: InitialState,
     /// Decides the prompts' tokens.
+    #[serde(deserialize_with = "whole::read")]
     pub prompt_seed: u64,
     /// CPU threads; 0 takes one a core.
-    pub threads: u32,
+    pub threads: Threads,
     /// Live runs of each scheduler, for their spread.
-    pub repeats: Count,
+    pub repeats: Repeats,
     /// Sizes the KV pool by the GPU's memory, in place of `kv.blocks`: this share of what the weights leave free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_fraction: Option<Share>,
@@ -248,7 +250,7 @@ pub struct LiveSettings {
 #[serde(rename_all = "snake_case")]
 pub enum WeightsChoice {
     /// Random, from a seed: times do not depend on values.
-    Random(u64),
+    Random(#[serde(deserialize_with = "whole::read")] u64),
     /// A safetensors file, or the index of several.
     File(PathBuf),
 }
@@ -306,7 +308,7 @@ impl Default for LiveSettings {
             weights: WeightsChoice::Random(0),
             initial_state: InitialState::Zero,
             prompt_seed: 0,
-            threads: 0,
+            threads: Threads(0),
             repeats: Count(3),
             kv_fraction: None,
         }
@@ -314,11 +316,11 @@ impl Default for LiveSettings {
 }
 
 /// No repeats.
-fn one() -> Count {
+fn one() -> Repeats {
     Count(1)
 }
 
 /// The paper's comparison.
-fn default_compare() -> Vec<Entry> {
+pub(crate) fn default_compare() -> Vec<Entry> {
     [ModeName::ContinuousBatching, ModeName::NoRefill, ModeName::Refill].map(Entry::of).into()
 }

@@ -1,5 +1,6 @@
 //! Numbers of a scenario that check themselves, so that a wrong one is reported under the number.
 
+use engine::whole::Whole;
 use serde::{Deserialize, Serialize};
 
 use crate::error::TracesError;
@@ -42,12 +43,12 @@ macro_rules! checked_f64 {
     };
 }
 
-/// Defines a newtype over u32 with a check; read as i64, so that a negative number gets the same message.
+/// Defines a newtype over u32 with a check; any whole number is read, so that a negative one gets the same message.
 macro_rules! checked_u32 {
     ($(#[$doc:meta])* $name:ident, $max:expr, $must:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(try_from = "i64", into = "u32")]
+        #[serde(try_from = "Whole", into = "u32")]
         pub struct $name(u32);
 
         impl $name {
@@ -61,6 +62,14 @@ macro_rules! checked_u32 {
             type Error = TracesError;
 
             fn try_from(got: i64) -> Result<Self, TracesError> {
+                Self::try_from(Whole(got.into()))
+            }
+        }
+
+        impl TryFrom<Whole> for $name {
+            type Error = TracesError;
+
+            fn try_from(Whole(got): Whole) -> Result<Self, TracesError> {
                 match u32::try_from(got) {
                     Ok(number) if (1..=$max).contains(&number) => Ok(Self(number)),
                     _ => Err(TracesError::Number { must: $must, got: got as f64 }),

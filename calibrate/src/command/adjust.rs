@@ -35,7 +35,7 @@ pub(crate) fn adjust(args: &AdjustArgs) -> Result<(), CalibrateError> {
         ..scaled
     };
     write_yaml(&profile, &args.out)?;
-    judge(&profile, &measured);
+    judge(&profile, &measured)?;
     eprintln!("wrote {}", args.out.display());
     Ok(())
 }

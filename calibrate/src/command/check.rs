@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use calibrate::check::{self, Errors};
+use calibrate::check;
 use calibrate::error::CalibrateError;
 use calibrate::measure::{self, Ledger, Plan, Watch};
 use calibrate::measurements::{self, Measurement, Stage, medians};
@@ -38,18 +38,19 @@ pub(crate) struct CompareArgs {
 /// Says whether the profile agrees with a table.
 pub(crate) fn compare(args: &CompareArgs) -> Result<bool, CalibrateError> {
     let profile = read_profile(&args.profile)?;
-    Ok(judge(&profile, &measurements::read(&args.measurements)?.rows))
+    judge(&profile, &measurements::read(&args.measurements)?.rows)
 }
 
 /// Prints a profile's errors and says whether it holds.
-pub(super) fn judge(profile: &Profile, measured: &[Measurement]) -> bool {
+pub(super) fn judge(profile: &Profile, measured: &[Measurement]) -> Result<bool, CalibrateError> {
     let errors = check::errors(profile, &medians(measured, false));
+    let (stage, judged) = check::judged(&errors)?;
     print!("{}", check_table(&errors));
-    let holds = check::holds(profile, &errors);
+    let holds = check::holds(profile, &judged);
     let verdict = if holds { "holds" } else { "does not hold" };
-    let core = errors.get(&Stage::Core).map_or(f64::NAN, |Errors { mean, .. }| mean * 1e2);
-    println!("\n\"{}\" {verdict}: core steps are off by {core:.2}% on average", profile.name);
-    holds
+    let steps = if stage == Stage::Core { "core steps" } else { "whole steps (no core was timed by itself)" };
+    println!("\n\"{}\" {verdict}: {steps} are off by {:.2}% on average", profile.name, judged.mean * 1e2);
+    Ok(holds)
 }
 
 /// Says whether the profile holds on this machine.
@@ -84,7 +85,7 @@ impl Job for Checking<'_> {
         let mut ledger = Ledger::open(out, &format!("{}, {}, revision {REVISION}; {plan}", model.name, subject.how))?;
         measure::measure(plan, model, make, watch, &mut ledger, &mut |_| ())?;
         ledger.complete()?;
-        *holds = judge(profile, ledger.rows());
+        *holds = judge(profile, ledger.rows())?;
         Ok(())
     }
 }

@@ -14,11 +14,15 @@ use engine::models::weights::Weights;
 use engine::profile::{Buckets, Device};
 use engine::units::Nanos;
 use engine::wall_clock::WallClock;
+use engine::whole;
 
 use super::{layout, machine};
 
 /// The revision that this program was built from.
 pub(super) const REVISION: &str = env!("GIT_REVISION");
+
+/// Each thread gets large buffers, by whose copies the bandwidth is measured.
+const THREADS_PER_CORE_MAX: usize = 4;
 
 #[derive(Args)]
 pub(crate) struct DeviceArgs {
@@ -29,31 +33,31 @@ pub(crate) struct DeviceArgs {
     #[arg(long, default_value = "45s", value_parser = duration)]
     budget: Nanos,
     /// On the CPU: threads; 0 takes one a core. A live run must have as many.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::parse::<usize>)]
     threads: usize,
     /// Where KV is kept: last_exited, depth_indexed, shared or first_then_shared.
     #[arg(long, default_value = "last_exited")]
     pub(super) layout: String,
     /// Batch sizes, rising [default: 1 to 64; on a GPU to 512, as its memory allows].
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = whole::parse::<u32>)]
     batches: Option<Vec<u32>>,
     /// Contexts, rising [default: 32 to 512; on a GPU 128 to 8192].
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = whole::parse::<u32>)]
     contexts: Option<Vec<u32>>,
     /// Loop counts of whole steps, rising, up to the model's r_max [default: a quarter, a half, and all].
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = whole::parse::<u8>)]
     loops: Option<Vec<u8>>,
     /// KV entries of a timed batch at most [default: 4096; on a GPU what its memory holds].
-    #[arg(long)]
+    #[arg(long, value_parser = whole::parse::<u32>)]
     max_entries: Option<u32>,
     /// Times that the grid is gone through at most [default: as the budget allows].
-    #[arg(long)]
+    #[arg(long, value_parser = whole::parse::<u32>)]
     rounds: Option<u32>,
     /// Safetensors with the model's weights [default: random ones, which take as long].
     #[arg(long)]
     weights: Option<PathBuf>,
     /// The seed of random weights and of the bootstrap.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::parse::<u64>)]
     pub(super) seed: u64,
 }
 
@@ -120,9 +124,15 @@ impl DeviceArgs {
 
     fn on_cpu(&self, model: &Architecture, job: impl Job) -> Result<(), CalibrateError> {
         let plan = self.plan(model, job.plan(Plan::small(model, layout(&self.layout)?, self.budget)))?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
+            0 => cores,
+            threads if threads <= THREADS_PER_CORE_MAX * cores => threads,
+            threads => {
+                let most = THREADS_PER_CORE_MAX * cores;
+                let reason = format!("must be at most {most} on this machine's {cores} cores, got {threads}");
+                return Err(CalibrateError::Argument { option: "--threads", reason });
+            }
         };
         let weights = self.loaded(model)?.unwrap_or_else(|| Weights::random(model, self.seed));
         let mut clock = WallClock::start();

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use calibrate::calibration::{Calibration, Setup};
 use calibrate::error::CalibrateError;
 use calibrate::measurements;
+use calibrate::plausible::Pace;
 use clap::Args;
 use engine::architecture::Architecture;
 use engine::profile::{Buckets, Device, Profile};
+use engine::whole;
 
-use super::{buckets, layout, model, read_profile, write_profile};
+use super::{buckets, calm, layout, model, read_profile, resamples, write_profile};
 
 #[derive(Args)]
 pub(crate) struct FitArgs {
@@ -31,7 +33,7 @@ pub(crate) struct FitArgs {
     #[arg(long)]
     buckets: Option<String>,
     /// KV entries that the device's attention reads at a time [default: the base's, or one].
-    #[arg(long)]
+    #[arg(long, value_parser = whole::parse::<u32>)]
     kv_tile: Option<u32>,
     /// The KV layout, from which offloaded bytes are counted.
     #[arg(long, default_value = "last_exited")]
@@ -46,10 +48,10 @@ pub(crate) struct FitArgs {
     #[arg(long)]
     source: Option<String>,
     /// Refits of the bootstrap.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = resamples)]
     resamples: u32,
     /// The bootstrap's seed.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::parse::<u64>)]
     seed: u64,
     /// Where to write the profile.
     #[arg(long)]
@@ -62,10 +64,17 @@ pub(crate) fn fit(args: &FitArgs) -> Result<(), CalibrateError> {
     for column in &table.ignored {
         eprintln!("column `{column}` is not read");
     }
+    if let Some(pace) = Pace::doubtful(&table.rows, &setup.model, &setup.device) {
+        pace.check(&setup.model, &setup.device)?;
+    }
+    let calm = calm::report(&table.rows, "time the grid in several rounds");
     eprintln!("fitting {} measurements, {} bootstrap fits", table.rows.len(), setup.resamples);
     let calibration = Calibration::new(&table.rows, &setup)?;
     let file = args.measurements.file_name().map_or("measurements".into(), |name| name.to_string_lossy());
-    let source = args.source.clone().unwrap_or_else(|| format!("fitted to {} rows of {file}", table.rows.len()));
+    let source = args.source.clone().unwrap_or_else(|| {
+        let calm = calm.map_or("no point repeated".into(), |calm| calm::in_words(&calm));
+        format!("fitted to {} rows of {file}; {calm}", table.rows.len())
+    });
     let name = args.name.clone().unwrap_or_else(|| format!("{} on {}", setup.model.name, setup.device.name));
     write_profile(&calibration, &setup, &table.rows, (&name, &source), &args.out)
 }

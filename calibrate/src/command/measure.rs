@@ -16,7 +16,7 @@ use engine::profile::{Buckets, Device, Profile};
 use engine::wall_clock::WallClock;
 
 use super::device::{DeviceArgs, Job, REVISION, Subject};
-use super::{buckets, machine, model, write_profile};
+use super::{buckets, calm, machine, model, resamples, write_profile};
 
 // Named, since arguments beside flattened ones are in no group otherwise, and then nobody sees that they were given.
 #[derive(Args)]
@@ -44,7 +44,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long)]
     date: Option<String>,
     /// Refits of the bootstrap.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = resamples)]
     resamples: u32,
 }
 
@@ -94,8 +94,7 @@ impl Job for Calibrating<'_> {
         let progress = measure::measure(plan, model, make, watch, &mut ledger, &mut tell)?;
         ledger.complete()?;
         report_progress(progress);
-        let calm = Calm::of(ledger.rows());
-        report_calm(calm);
+        let calm = calm::report(ledger.rows(), "raise --budget");
 
         let name = args.device_name.clone().unwrap_or_else(|| subject.device.name.clone());
         let device = Device { name, ..subject.device.clone() };
@@ -144,25 +143,9 @@ fn report_progress(Progress { rounds, visits, visits_per_round }: Progress) {
     }
 }
 
-fn report_calm(calm: Option<Calm>) {
-    let Some(calm) = calm else {
-        eprintln!("warning: no point was timed twice, so nobody knows how calm the machine was: raise --budget");
-        return;
-    };
-    eprintln!("{}", calm_in_words(&calm));
-    if !calm.is_calm() {
-        eprintln!("warning: the machine was not calm; close what else runs on it and measure again");
-    }
-}
-
-fn calm_in_words(calm: &Calm) -> String {
-    let [spread, drift, disturbed] = [calm.spread, calm.drift, calm.disturbed].map(|share| share * 1e2);
-    format!("spread {spread:.1}%, drift {drift:+.1}%, {disturbed:.1}% disturbed")
-}
-
 fn source(args: &MeasureArgs, subject: &Subject, progress: Progress, calm: Option<Calm>) -> String {
     let date = args.date.clone().unwrap_or_else(machine::today);
-    let calm = calm.map_or("no point repeated".into(), |calm| calm_in_words(&calm));
+    let calm = calm.map_or("no point repeated".into(), |calm| calm::in_words(&calm));
     format!(
         "measured {date} by `calibrate --model {} --layout {} {}` at revision {REVISION}; {} rounds, {calm}; limits of the \
          device by {}",

@@ -1,6 +1,7 @@
 //! The commands, and what they share: options that name things, and the way from a calibration to a file.
 
 mod adjust;
+mod calm;
 mod check;
 mod device;
 mod fit;
@@ -13,11 +14,14 @@ use calibrate::calibration::{Calibration, Setup};
 use calibrate::error::CalibrateError;
 use calibrate::figures;
 use calibrate::measurements::Measurement;
+use calibrate::plausible::Pace;
 use calibrate::tables;
 use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::profile::{Buckets, Profile};
+use engine::whole;
 use reports::Timing;
+use serde_yaml::UserMessageFormatter;
 
 pub(crate) use adjust::{AdjustArgs, adjust};
 pub(crate) use check::{CheckArgs, CompareArgs, check, compare};
@@ -28,8 +32,10 @@ pub(crate) use measure::{MeasureArgs, measure};
 fn read_profile(path: &Path) -> Result<Profile, CalibrateError> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|source| CalibrateError::Read { path: path.into(), source })?;
+    // The parser's own words are for programmers.
+    let worded = |error: serde_yaml::Error| error.render_with_formatter(&UserMessageFormatter);
     let profile: Profile = serde_yaml::from_str(&text)
-        .map_err(|error| CalibrateError::Yaml { name: name.clone(), reason: error.to_string() })?;
+        .map_err(|error| CalibrateError::Yaml { name: name.clone(), reason: worded(error) })?;
     profile.check().map_err(|source| CalibrateError::Profile { name, source })?;
     Ok(profile)
 }
@@ -42,6 +48,13 @@ fn model(name: &str) -> Result<Architecture, CalibrateError> {
         let reason = format!("there is no model `{name}`, only {}", Architecture::BUILTIN.join(", "));
         CalibrateError::Argument { option: "--model", reason }
     })
+}
+
+fn resamples(text: &str) -> Result<u32, String> {
+    match whole::parse(text)? {
+        resamples if resamples <= RESAMPLES_MAX => Ok(resamples),
+        resamples => Err(format!("must be at most {RESAMPLES_MAX}, got {resamples}")),
+    }
 }
 
 fn layout(name: &str) -> Result<Layout, CalibrateError> {
@@ -66,6 +79,9 @@ fn buckets(text: &str) -> Result<Buckets, CalibrateError> {
     })
 }
 
+/// Refits of the bootstrap at most: all are kept until the last is made.
+const RESAMPLES_MAX: u32 = 1_000_000;
+
 /// Prints the tables and writes the profile; what a reader should doubt goes to stderr.
 fn write_profile(
     calibration: &Calibration,
@@ -81,6 +97,9 @@ fn write_profile(
             "warning: R^2 over loops is below {R_SQUARED_MIN} at {count} points, the first is batch {batch}, context {context}: \
              noise, changing clocks or a shared device?"
         );
+    }
+    if let Some(pace) = Pace::doubtful(measured, &setup.model, &setup.device) {
+        eprintln!("warning: {pace}: wrong units, another device or model, or weights that a cache holds?");
     }
     for term in calibration.unmeasured() {
         eprintln!("{term}: not measured, taken from \"{}\"", setup.base.name);

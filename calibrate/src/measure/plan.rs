@@ -4,9 +4,13 @@ use std::fmt;
 
 use engine::architecture::Architecture;
 use engine::layout::Layout;
+use engine::scheduler::MAX_NUM_SEQS;
 use engine::units::{Depth, Nanos};
 
 use crate::error::CalibrateError;
+
+/// A context at most: its longest row reads twice as much.
+const CONTEXT_MAX: u32 = 1 << 24;
 
 /// The grid and how often it is gone through.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,6 +153,17 @@ impl Plan {
             rising(contexts),
             "--contexts",
             format!("must be a rising list of two or more contexts, got {contexts:?}"),
+        )?;
+        let largest = |list: &[u32]| list.last().copied().unwrap_or(0);
+        ensure(
+            largest(batches) <= MAX_NUM_SEQS,
+            "--batches",
+            format!("a batch must be of at most {MAX_NUM_SEQS} rows, got {}", largest(batches)),
+        )?;
+        ensure(
+            largest(contexts) <= CONTEXT_MAX,
+            "--contexts",
+            format!("a context must be of at most {CONTEXT_MAX} entries, got {}", largest(contexts)),
         )?;
         let (loops, full) = (&self.loops, model.r_max.0);
         ensure(

@@ -65,16 +65,16 @@ fn a_bad_cell_is_named_by_file_line_and_column() {
     cell("1,128,2,-4", "m.csv:3: step_ms: must be a time in ms, greater than zero, got `-4`");
     cell("1,128,2,inf", "m.csv:3: step_ms: must be a time in ms, greater than zero, got `inf`");
     cell("1,128,2,", "m.csv:3: step_ms: must be a time in ms, greater than zero, got ``");
-    cell("0,128,2,6.0", "m.csv:3: batch: must be a whole number from 1, got `0`");
-    cell("1.5,128,2,6.0", "m.csv:3: batch: must be a whole number from 1, got `1.5`");
-    cell("1,0,2,6.0", "m.csv:3: context: must be a whole number from 1, got `0`");
-    cell("1,128,zwei,6.0", "m.csv:3: loops: must be a whole number from 1, got `zwei`");
+    cell("0,128,2,6.0", "m.csv:3: batch: must be a whole number from 1 to 65536, got `0`");
+    cell("1.5,128,2,6.0", "m.csv:3: batch: must be a whole number from 1 to 65536, got `1.5`");
+    cell("1,0,2,6.0", "m.csv:3: context: must be a number from 1 to 1073741824, got `0`");
+    cell("1,128,zwei,6.0", "m.csv:3: loops: must be a whole number from 1 to 254, got `zwei`");
     cell("1,128,2", "m.csv: CSV error: record 2 (line: 3");
     check(
         &with_stages("1,128,1,6.0,head,\n"),
         "stage: must be one of step, core, prelude, coda, prefill, offload, build, launch, read, or empty",
     );
-    check(&with_stages("1,0,,6.0,prefill,\n"), "tokens: must be a whole number from 1, got ``");
+    check(&with_stages("1,0,,6.0,prefill,\n"), "tokens: must be a whole number from 1 to 1073741824, got ``");
 }
 
 #[test]

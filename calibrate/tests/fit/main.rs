@@ -1,5 +1,6 @@
 //! Fits of measurements whose truth is known.
 
+mod cases;
 mod command;
 mod errors;
 mod machine;

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::counter::{Stream, centred, draw};
+use crate::whole;
 
 /// Where a loop starts (Ouro starts from the embedding and has none).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +18,7 @@ pub enum InitialState {
     /// A truncated normal keyed by position.
     Noise {
         /// Another seed, other noise.
+        #[serde(deserialize_with = "whole::read")]
         seed: u64,
     },
 }

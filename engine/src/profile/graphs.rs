@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{COST_MAX, is_cost};
+
 /// What a graph needs, by the KV entries that its rows read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -100,27 +102,30 @@ impl Graphs {
     }
 
     /// The first fault, as its field and what to change.
-    pub(super) fn fault(&self) -> Option<(String, &'static str)> {
-        let times = "must be pairs of rising N_c and of milliseconds from zero";
+    pub(super) fn fault(&self) -> Option<(String, String)> {
+        let times = format!("must be pairs of rising N_c and of milliseconds from 0 to {COST_MAX:e}");
         for (stage, graphs) in self.stages() {
             let faulty = |graph: &GraphTimes| {
                 let rising = graph.at.is_sorted_by(|a, b| a.0 < b.0);
-                graph.at.is_empty() || !rising || graph.at.iter().any(|&(_, ms)| !(ms.is_finite() && ms >= 0.0))
+                graph.at.is_empty() || !rising || graph.at.iter().any(|&(_, ms)| !is_cost(ms))
             };
             if let Some(index) = graphs.iter().position(faulty) {
                 return Some((format!("graphs.{stage}.{index}.at"), times));
             }
-            if !graphs.is_sorted_by(|a, b| a.rows < b.rows) {
-                return Some((format!("graphs.{stage}"), "rows must rise from graph to graph"));
+            if !rises_from_one(graphs.iter().map(|graph| graph.rows)) {
+                return Some((format!("graphs.{stage}"), "rows must rise from graph to graph, from 1".into()));
             }
         }
-        let cost = |value: f64| value.is_finite() && value >= 0.0;
-        if self.prefill.iter().any(|prompt| !(cost(prompt.delta_ms) && cost(prompt.alpha_ns))) {
-            return Some(("graphs.prefill".into(), "costs must be finite and not negative"));
+        if self.prefill.iter().any(|prompt| !(is_cost(prompt.delta_ms) && is_cost(prompt.alpha_ns))) {
+            return Some(("graphs.prefill".into(), format!("costs must be from 0 to {COST_MAX:e}")));
         }
-        let rising = self.prefill.is_sorted_by(|a, b| a.tokens < b.tokens);
-        (!rising).then(|| ("graphs.prefill".into(), "tokens must rise"))
+        let rising = rises_from_one(self.prefill.iter().map(|prompt| prompt.tokens));
+        (!rising).then(|| ("graphs.prefill".into(), "tokens must rise, from 1".into()))
     }
+}
+
+fn rises_from_one(sizes: impl Iterator<Item = u32>) -> bool {
+    std::iter::once(0).chain(sizes).is_sorted_by(|a, b| a < b)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ impl KvTile {
         for context in contexts {
             read += u64::from(context);
             if self.tokens > 0 {
-                missing += u64::from(context.next_multiple_of(self.tokens) - context);
+                missing += u64::from(context).next_multiple_of(self.tokens.into()) - u64::from(context);
             }
         }
         read + (self.share * missing as f64).round() as u64
@@ -40,5 +40,7 @@ mod tests {
         let tile = KvTile { tokens: 128, share: 0.5 };
         assert_eq!(tile.entries([128, 192, 1]), 128 + (192 + 32) + (1 + 64));
         assert_eq!(KvTile::default().entries([128, 192, 1]), 321);
+        let huge = KvTile { tokens: u32::MAX - 1, share: 1.0 };
+        assert_eq!(huge.entries([u32::MAX]), 2 * u64::from(u32::MAX - 1));
     }
 }

@@ -8,6 +8,12 @@ use super::StageCosts;
 use crate::layout::Layout;
 use crate::units::Depth;
 
+/// W at most. A slot has tables before the first request comes, and no device runs as many rows at once.
+pub const MAX_NUM_SEQS: u32 = 1 << 16;
+
+/// KV blocks at most: the pool lists every free one.
+pub const MAX_KV_BLOCKS: u32 = 1 << 25;
+
 /// Which batches are formed (the paper's Algorithms 1 and 2, and its baseline).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -134,7 +140,11 @@ impl SchedulerConfig {
             if ok { Ok(()) } else { Err(ConfigError { field, reason: reason.to_string() }) }
         };
         let (w, s) = (self.max_num_seqs, self.min_free_slots);
-        ensure(w >= 1, "max_num_seqs", format_args!("at least one sequence must be resident, got 0"))?;
+        ensure(
+            (1..=MAX_NUM_SEQS).contains(&w),
+            "max_num_seqs",
+            format_args!("must be between 1 and {MAX_NUM_SEQS} resident sequences, got {w}"),
+        )?;
         ensure(
             self.max_num_batched_tokens >= 1,
             "max_num_batched_tokens",
@@ -161,7 +171,11 @@ impl SchedulerConfig {
             "r_min",
             format_args!("lookahead learns of an exit one loop early, so r_min must be at least 2, got {r_min}"),
         )?;
-        ensure(self.kv.blocks >= 1, "kv.blocks", format_args!("the pool needs at least one block, got 0"))?;
+        ensure(
+            (1..=MAX_KV_BLOCKS).contains(&self.kv.blocks),
+            "kv.blocks",
+            format_args!("must be between 1 and {MAX_KV_BLOCKS} blocks, got {}", self.kv.blocks),
+        )?;
         ensure(self.kv.block_tokens >= 1, "kv.block_tokens", format_args!("a block holds at least one token, got 0"))?;
         ensure(
             self.kv.layout != Layout::FirstThenShared || r_min.0 >= 2 || self.mode == Mode::ContinuousBatching,

@@ -16,7 +16,9 @@ mod route;
 
 use std::collections::VecDeque;
 
-pub use config::{ConfigError, Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+pub use config::{
+    ConfigError, Finish, KvConfig, MAX_KV_BLOCKS, MAX_NUM_SEQS, Mode, Overlap, Pressure, SchedulerConfig,
+};
 pub use costs::StageCosts;
 
 use self::coda::CodaTiming;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use miette::{LabeledSpan, MietteDiagnostic, NamedSource, Report, miette};
-use sim::load::{LoadError, Loaded};
+use sim::load::{LoadError, Loaded, Wording};
 use sim::locate;
 use sim::plan::PlanError;
 use sim::sweep::SweepError;
@@ -22,7 +22,7 @@ pub(super) fn print(text: &str) -> Result<(), Report> {
 pub(super) fn load_error(error: LoadError) -> Report {
     match error {
         LoadError::Yaml { path, text, source } => {
-            serde_yaml::miette::to_miette_report(&source, &text, &path.to_string_lossy())
+            serde_yaml::miette::to_miette_report_with_formatter(&source, &text, &path.to_string_lossy(), &Wording)
         }
         other => miette!("{other}"),
     }

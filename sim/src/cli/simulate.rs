@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
+use engine::whole;
 use miette::{Report, miette};
 use reports::validation::{validation_text, write_validation};
 use reports::{Confidence, ReportError, SchedulerReport, WriteOptions};
@@ -25,7 +26,7 @@ pub(super) struct SimulateArguments {
     #[arg(long, value_name = "DEVICE", conflicts_with = "steps")]
     live: Option<Device>,
     /// Prints the first N steps of a single scheduler as CSV, and nothing else.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::parse::<u64>)]
     steps: Option<u64>,
 }
 

@@ -132,7 +132,7 @@ impl Engine {
         let config = config(plan, planned);
         match &mut self.model.as_mut().expect("it was prepared").weights {
             Placed::Host(weights) => {
-                let threads = plan.scenario.live.threads as usize;
+                let threads = plan.scenario.live.threads.0 as usize;
                 let options = CpuOptions { threads, copy_skipped_planes: plan.scenario.kv.plane_copies };
                 let mut executor: CpuExecutor = CpuExecutor::new(&plan.model, weights, config, options)?;
                 serve(&mut executor, plan, planned, sink)
@@ -165,7 +165,7 @@ impl Engine {
 
     /// The device, as reports name it.
     pub(crate) fn describe(&self, plan: &Plan) -> String {
-        match (&self.gpu, plan.scenario.live.threads) {
+        match (&self.gpu, plan.scenario.live.threads.0) {
             (Some(gpu), _) => format!("{}, bf16", gpu.name()),
             (None, 0) => "CPU, one thread a core, bf16 storage".into(),
             (None, threads) => format!("CPU, {threads} threads, bf16 storage"),

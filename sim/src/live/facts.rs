@@ -5,8 +5,9 @@ use engine::profile::Buckets;
 use engine::scheduler::Mode;
 
 use super::device::{Device, Engine};
+use super::memory;
 use crate::numbers::{Count, Share};
-use crate::plan::{Plan, PlanError};
+use crate::plan::{self, Plan, PlanError};
 use crate::scenario::Scenario;
 
 impl Device {
@@ -24,11 +25,16 @@ impl Engine {
     /// # Errors
     /// The first field that cannot be used.
     pub fn plan(&mut self, mut scenario: Scenario) -> Result<Plan, PlanError> {
+        plan::model(&scenario)?;
         if let Some(share) = scenario.live.kv_fraction {
             let blocks = self.blocks(&scenario, share);
             scenario.kv.blocks = blocks.map_err(|reason| PlanError { path: "live.kv_fraction".into(), reason })?;
         }
-        Plan::for_live(scenario, self.device.buckets())
+        let plan = Plan::for_live(scenario, self.device.buckets())?;
+        if self.device == Device::Cpu {
+            memory::check(&plan)?;
+        }
+        Ok(plan)
     }
 
     /// The core blocks that fit into a share of the device's free memory.

@@ -4,6 +4,7 @@ mod device;
 mod facts;
 mod log;
 mod measure;
+mod memory;
 mod replay;
 
 pub use device::{Device, Engine, LiveError};

@@ -111,6 +111,14 @@ impl<'de> Visitor<'de> for AxesVisitor {
             if axes.iter().any(|axis| axis.field == field) {
                 return Err(A::Error::custom(format!("`{field}` is swept twice")));
             }
+            let within = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
+            if let Some(Axis { field: other, .. }) =
+                axes.iter().find(|axis| within(&field, &axis.field) || within(&axis.field, &field))
+            {
+                let reason =
+                    format!("`{field}` and `{other}` set the same field, so one of them changes nothing: keep one");
+                return Err(A::Error::custom(reason));
+            }
             if matches!(field.split('.').next(), Some("sweep" | "output" | "live")) {
                 return Err(A::Error::custom(format!("`{field}` changes no result and cannot be swept")));
             }
@@ -150,5 +158,8 @@ mod tests {
         let thousand = thousand.join(", ");
         check(&format!("a: [{thousand}]\nb: [{thousand}]"), "1000 x 1000 points are more than 100000");
         check("sweep.a: [1]", "changes no result");
+        check("a: [1]\na.b: [2]", "`a.b` and `a` set the same field");
+        check("a.b: [1]\na: [2]", "`a` and `a.b` set the same field");
+        assert_eq!(axes("a.b: [1]\na.bc: [2]").map(|axes| axes.points()), Ok(1));
     }
 }

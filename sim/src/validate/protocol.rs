@@ -11,7 +11,7 @@ use traces::numbers::{RatePerS, Seconds};
 
 use crate::fields::Fields;
 use crate::load::{self, LoadError, Loaded};
-use crate::numbers::{Count, Factor};
+use crate::numbers::{Count, Factor, Repeats};
 use crate::scenario::Scenario;
 
 /// The file's fields; see `docs/validate.md` for each one's meaning and default.
@@ -45,7 +45,7 @@ pub struct RunEntry {
     pub tier: Count,
     /// Live runs of each scheduler.
     #[serde(default = "one")]
-    pub repeats: Count,
+    pub repeats: Repeats,
     /// Fields of the scenario by their dotted paths, as `--set` names them.
     #[serde(default)]
     pub set: Map<String, Value>,
@@ -159,7 +159,7 @@ fn at_set(index: usize, field: &str, reason: String) -> ProtocolError {
     ProtocolError { keys: vec!["runs".into(), index.to_string(), "set".into(), field.into()], reason }
 }
 
-fn one() -> Count {
+fn one<const MAX: u32>() -> Count<MAX> {
     Count(1)
 }
 

@@ -1,6 +1,6 @@
 //! From a protocol to runs whose every number is known: all checked before the first is made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
 use engine::scheduler::Mode;
@@ -68,7 +68,25 @@ pub fn runs(protocol: &Protocol, engine: Option<&mut Engine>) -> Result<Vec<Run>
             return Err(at_run(index, "name", format!("two runs are called `{}`", entry.name)));
         }
     }
-    (0..protocol.runs.len()).map(|index| planner.run(index)).collect()
+    let runs = (0..protocol.runs.len()).map(|index| planner.run(index)).collect::<Result<Vec<_>, _>>()?;
+    check_capacities(protocol, &runs)?;
+    Ok(runs)
+}
+
+/// Every given capacity is some scheduler's.
+fn check_capacities(protocol: &Protocol, runs: &[Run]) -> Result<(), ProtocolError> {
+    let schedulers = runs.iter().flat_map(|run| &run.parts).flat_map(|part| &part.plan.schedulers);
+    let names: BTreeSet<&str> = schedulers.map(|planned| planned.name.as_str()).collect();
+    match protocol.capacity_per_s.keys().find(|name| !names.contains(name.as_str())) {
+        None => Ok(()),
+        Some(unknown) => Err(ProtocolError {
+            keys: vec!["capacity_per_s".into(), unknown.clone()],
+            reason: format!(
+                "no run has a scheduler of this name; there are {}",
+                names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+            ),
+        }),
+    }
 }
 
 struct Planner<'a> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use engine::executor::ExitSource;
 use engine::units::Depth;
+use engine::whole;
 use miette::{Report, miette};
 use traces::exits::preset::{Preset, PresetName};
 use traces::exits::table::DepthTable;
@@ -52,7 +53,7 @@ pub(crate) struct Arguments {
     #[arg(long, allow_negative_numbers = true, value_parser = token_count, default_value = "16384")]
     max_total_tokens: TokenCount,
     /// Decides every number; the scenario with the same seed draws the same workload.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::parse::<u64>)]
     seed: u64,
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use engine::whole::Whole;
 use miette::{Report, miette};
 use traces::file::check_output;
 use traces::import::{self, DepthRule, Format, Imported, Options, Source, Tally, TokenCounter};
@@ -150,13 +151,9 @@ fn malformed(tally: &Tally, input: &Path) -> String {
 }
 
 pub(crate) fn request_count(text: &str) -> Result<RequestCount, String> {
-    whole(text).and_then(|number| RequestCount::try_from(number).map_err(|error| error.to_string()))
+    text.parse::<Whole>().and_then(|number| RequestCount::try_from(number).map_err(|error| error.to_string()))
 }
 
 pub(crate) fn token_count(text: &str) -> Result<TokenCount, String> {
-    whole(text).and_then(|number| TokenCount::try_from(number).map_err(|error| error.to_string()))
-}
-
-fn whole(text: &str) -> Result<i64, String> {
-    text.parse().map_err(|_| "must be a whole number".into())
+    text.parse::<Whole>().and_then(|number| TokenCount::try_from(number).map_err(|error| error.to_string()))
 }

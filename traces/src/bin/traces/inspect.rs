@@ -11,7 +11,7 @@ use traces::file::pending::write_whole;
 use traces::statistics::{ArrivalStatistics, ExitStatistics, Sorted, Statistics};
 
 use crate::cdf;
-use crate::output::{grouped, print, show};
+use crate::output::{grouped, print, rate, show};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -70,9 +70,10 @@ fn summary(path: &Path, statistics: &Statistics) -> String {
 
 fn arrivals(arrivals: &ArrivalStatistics) -> String {
     match (arrivals.rate_per_s, arrivals.gap_variation) {
-        (Some(rate), Some(variation)) => format!(
-            "arrivals: {rate:.3} per second over {:.1} s; gaps vary by {variation:.2} of their mean (Poisson: 1); \
+        (Some(per_s), Some(variation)) => format!(
+            "arrivals: {} per second over {:.1} s; gaps vary by {variation:.2} of their mean (Poisson: 1); \
              {} in the busiest 60 s\n",
+            rate(per_s),
             arrivals.span_s,
             grouped(arrivals.busiest_minute.into())
         ),

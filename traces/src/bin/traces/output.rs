@@ -19,6 +19,11 @@ pub(crate) fn show(error: traces::TracesError) -> Report {
     miette!("{error}")
 }
 
+/// A rate, with a power of ten where three decimals would show nothing of it.
+pub(crate) fn rate(per_s: f64) -> String {
+    if per_s < 0.0005 { format!("{per_s:.3e}") } else { format!("{per_s:.3}") }
+}
+
 /// What was written, in a line or two.
 pub(crate) fn written(rows: &Rows, path: &std::path::Path) -> String {
     let statistics = Statistics::of(rows);
@@ -29,8 +34,8 @@ pub(crate) fn written(rows: &Rows, path: &std::path::Path) -> String {
         statistics.prompt.mean(),
         statistics.output.mean()
     );
-    if let Some(rate) = statistics.arrivals.and_then(|arrivals| arrivals.rate_per_s) {
-        text += &format!(", {rate:.3} per second");
+    if let Some(per_s) = statistics.arrivals.and_then(|arrivals| arrivals.rate_per_s) {
+        text += &format!(", {} per second", rate(per_s));
     }
     if let Some(exits) = statistics.exits {
         text += &format!(", mean exit depth {:.3}", exits.mean);
