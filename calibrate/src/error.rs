@@ -207,6 +207,9 @@ pub enum CalibrateError {
         /// What it must be and what it is.
         reason: String,
     },
+    /// An output would replace a file that is read.
+    #[error("--out: {0}")]
+    Output(engine::inputs::Clash),
     /// A measurement was cut off, and is not to be continued like this.
     #[error(
         "{} is an unfinished measurement of something else: delete it, or give another --out\n  there: {found}\n  now:   {expected}",

@@ -16,9 +16,13 @@ const CURVE: usize = 3;
 /// Panels at most; more contexts are thinned evenly.
 const PANELS: usize = 8;
 
+/// The figures' file names without extension.
+pub const NAMES: [&str; 2] = ["latency", "residuals"];
+
 /// Both figures.
 pub fn figures(calibration: &Calibration, setup: &Setup, profile: &Profile) -> Vec<Named> {
-    vec![("latency", latency(calibration, setup, profile)), ("residuals", residuals(calibration, profile))]
+    let [first, second] = NAMES;
+    vec![(first, latency(calibration, setup, profile)), (second, residuals(calibration, profile))]
 }
 
 /// A panel for each context, or some of many, that has a curve: measured core steps, the line through all batch sizes with its

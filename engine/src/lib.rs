@@ -12,6 +12,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod event_loop;
 pub mod executor;
+pub mod inputs;
 pub mod interval;
 pub mod kv;
 pub mod layout;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::chart::Figure;
 use crate::error::{ReportError, Result};
 use crate::file::write_whole;
+use crate::folder::Results;
 use crate::grid::Grid;
 
 /// A table and what belongs to it.
@@ -25,11 +26,13 @@ pub struct Study<S> {
 }
 
 impl<S: Serialize> Study<S> {
-    /// Writes `<name>.csv`, `summary.json`, `scenario.yaml` and the plots into a folder, which is created.
+    /// Writes `<name>.csv`, `summary.json`, `scenario.yaml` and the plots into a folder, which is created; an earlier study of
+    /// the name goes first.
     ///
     /// # Errors
     /// The first file that could not be written or plot that could not be drawn; what was written before stands.
     pub fn write(&self, folder: &Path) -> Result<()> {
+        Results::Study(self.name).clear(folder)?;
         write_whole(&folder.join(format!("{}.csv", self.name)), self.grid.csv().as_bytes())?;
         let path = folder.join("summary.json");
         let json = serde_json::to_string_pretty(&self.summary);

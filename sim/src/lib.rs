@@ -5,6 +5,7 @@ pub mod compare;
 pub mod explore;
 pub mod facts;
 pub mod fields;
+pub mod inputs;
 mod horizon;
 pub mod json_lines;
 pub mod live;

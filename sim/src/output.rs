@@ -8,7 +8,7 @@ use engine::metrics::RequestRecord;
 use engine::request::Arrival;
 use engine::scheduler::Refusal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use reports::{ReportError, RequestsWriter, StepsWriter, TIMELINE_STEPS, TimelineWriter};
+use reports::{ReportError, RequestsWriter, Results, StepsWriter, TIMELINE_STEPS, TimelineWriter};
 
 use crate::run::Sink;
 use crate::scenario::OutputSettings;
@@ -43,11 +43,13 @@ impl Files {
         &self.dir
     }
 
-    /// Completes the files under their names.
+    /// Completes the files under their names; the results of an earlier run in the folder go first, so that whoever comes in
+    /// between finds the old or the new and never some of both.
     ///
     /// # Errors
-    /// A file cannot be written to its end.
+    /// An old file cannot be removed, or a file cannot be written to its end.
     pub fn finish(self) -> Result<(), ReportError> {
+        Results::Comparison.clear(&self.dir)?;
         self.requests.map(RequestsWriter::finish).transpose()?;
         self.steps.map(StepsWriter::finish).transpose()?;
         self.timeline.map(TimelineWriter::finish).transpose()?;

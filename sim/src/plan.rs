@@ -190,6 +190,9 @@ fn blame(error: &TracesError) -> &'static str {
             "exits"
         }
         E::NeedsFile { what } if what.starts_with("exits") => "exits",
+        E::NeedsFile { what: "workload.scheduler" } | E::UnknownScheduler { .. } | E::NoSchedulers { .. } => {
+            "workload.scheduler"
+        }
         E::NeedsFile { .. } | E::TooMany { .. } | E::TooLate { .. } | E::NoRequests => "workload.arrivals",
         E::Filter { .. } => "workload.max_total_tokens",
         E::NoLengths | E::Endless | E::Number { .. } => "workload",

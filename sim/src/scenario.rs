@@ -1,6 +1,6 @@
 //! A scenario: everything that changes a result, as YAML.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use engine::architecture::Architecture;
 use engine::layout::Layout;
@@ -253,6 +253,15 @@ pub enum WeightsChoice {
     Random(#[serde(deserialize_with = "whole::read")] u64),
     /// A safetensors file, or the index of several.
     File(PathBuf),
+}
+
+impl Scenario {
+    /// The files that it names.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let profile = if let ProfileChoice::File(file) = &self.profile { Some(file) } else { None };
+        let weights = if let WeightsChoice::File(file) = &self.live.weights { Some(file) } else { None };
+        [self.workload.file.as_ref(), profile, weights].into_iter().flatten().map(PathBuf::as_path)
+    }
 }
 
 impl Model {

@@ -4,6 +4,7 @@
 //! workload:
 //!   lengths: sharegpt        # sharegpt | alpaca | arxiv | { fixed: { prompt_tokens: 512, output_tokens: 128 } }
 //!   file: lengths.csv        # overrides lengths; .csv or .parquet
+//!   scheduler: refill K=1    # of a file with the requests of several schedulers, whose to take
 //!   requests: 6000           # at most this many; a file and a duration may end the workload earlier
 //!   arrivals: offline        # offline | { poisson: { rate_per_s: 4, duration_s: 600 } }
 //!                            # | { gamma: { rate_per_s: 4, burstiness: 0.5, duration_s: 600 } } | trace
@@ -31,6 +32,9 @@ pub struct WorkloadConfig {
     /// A workload file, which overrides `lengths`; its rows are taken in order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
+    /// Whose requests to take of a file that has those of several schedulers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<String>,
     /// At most this many requests; a file's end and the arrivals' duration may end the workload earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestCount>,

@@ -154,11 +154,56 @@ pub enum TracesError {
         /// The file.
         path: PathBuf,
         /// The column.
-        column: &'static str,
+        column: String,
         /// What it must hold.
         must: &'static str,
         /// What it holds.
         found: String,
+    },
+    /// Each request is there once for each of several schedulers.
+    #[error(
+        "{}: it has every request once for each of {count} schedulers: name one (`workload.scheduler` in a scenario, --scheduler of \
+         `traces`), of {known}",
+        path.display()
+    )]
+    ManySchedulers {
+        /// The file.
+        path: PathBuf,
+        /// How many.
+        count: usize,
+        /// Their names.
+        known: String,
+    },
+    /// A scheduler was named that has no row.
+    #[error("{}: it has no requests of a scheduler `{name}`; it has those of {known}", path.display())]
+    UnknownScheduler {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// A scheduler was named and rows have none.
+    #[error("{}: it has no column `scheduler`, so its requests are not of `{name}`: name no scheduler", path.display())]
+    NoSchedulers {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// A protocol's file has the requests of several live runs.
+    #[error(
+        "{}: it has the requests of `{scheduler}` once for each of its runs: put the rows of one into a file of its own, of {runs}",
+        path.display()
+    )]
+    ManyRuns {
+        /// The file.
+        path: PathBuf,
+        /// The scheduler.
+        scheduler: String,
+        /// The runs.
+        runs: String,
     },
     /// No row.
     #[error("{}: the file holds no request", path.display())]

@@ -3,11 +3,14 @@
 //! One row a request, in order of arrival. `arrival_s` counts seconds from the run's start. `exit_depths` has one depth
 //! per decoded token after the first (so `output_tokens - 1`), separated by spaces; in Parquet it may also be a list of
 //! integers. Columns are found by name; other columns are ignored, and so are these two unless the scenario uses them.
+//! A file with a `scheduler` column is read for one scheduler, and in the order of its `request` column if it has one: a run writes
+//! its requests in the order in which they finish.
 
 mod csv;
 mod intake;
 mod parquet;
 pub mod pending;
+mod schedulers;
 pub mod write;
 
 use std::path::Path;
@@ -29,6 +32,8 @@ const PROMPT_TOKENS: &str = "prompt_tokens";
 const OUTPUT_TOKENS: &str = "output_tokens";
 const ARRIVAL_S: &str = "arrival_s";
 const EXIT_DEPTHS: &str = "exit_depths";
+const SCHEDULER: &str = "scheduler";
+const REQUEST: &str = "request";
 
 /// A workload file in memory: 8 bytes a request, 8 more for its arrival, and one per decoded token for exits.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,22 +45,24 @@ pub struct Rows {
 
 /// What to read of a file.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted {
+pub struct Wanted<'a> {
     /// `arrival_s`.
     pub arrivals: bool,
     /// `exit_depths`, and which depths are allowed.
     pub exits: Option<AllowedExits>,
     /// At most this many rows; later ones are not looked at.
     pub requests: Option<u32>,
+    /// Rows of this scheduler; `None` if the file has rows of one or of none.
+    pub scheduler: Option<&'a str>,
 }
 
 impl Rows {
     /// Reads a .csv or .parquet file and checks every row that it takes. At least one row.
     ///
     /// Errors name the file, the line (or row) and the field.
-    pub fn read(path: &Path, wanted: Wanted) -> Result<Self, TracesError> {
+    pub fn read(path: &Path, wanted: Wanted<'_>) -> Result<Self, TracesError> {
         let format = Format::of(path)?;
-        let mut intake = Intake::new(path, wanted);
+        let mut intake = Intake::new(path, wanted, scheduler(path, wanted.scheduler)?);
         match format {
             Format::Csv => csv::read(&mut intake)?,
             Format::Parquet => parquet::read(&mut intake)?,
@@ -63,12 +70,12 @@ impl Rows {
         intake.finish()
     }
 
-    /// Reads all that a file has, whatever a scenario would want of it.
-    pub fn read_all(path: &Path) -> Result<Self, TracesError> {
+    /// Reads all that a file has (of one scheduler, see [`Wanted::scheduler`]), whatever a scenario would want of it.
+    pub fn read_all(path: &Path, scheduler: Option<&str>) -> Result<Self, TracesError> {
         let columns = columns(path)?;
         let has = |name| columns.iter().any(|column| column == name);
         let exits = has(EXIT_DEPTHS).then_some(AllowedExits::ANY);
-        Self::read(path, Wanted { arrivals: has(ARRIVAL_S), exits, requests: None })
+        Self::read(path, Wanted { arrivals: has(ARRIVAL_S), exits, requests: None, scheduler })
     }
 
     /// Writes a .csv or .parquet file with the columns that there are.
@@ -81,6 +88,20 @@ impl Rows {
             writer.push(&RecordedRequest { prompt_tokens, output_tokens, arrival, exit_depths })?;
         }
         writer.finish()
+    }
+
+    /// Some of the rows, in this order.
+    fn in_order(&self, rows: &[usize]) -> Self {
+        let exits = self.exits.as_ref().map(|exits| {
+            let mut ordered = RecordedExits::default();
+            rows.iter().for_each(|&row| ordered.push_request(exits.of(RequestId(row as u32))));
+            ordered
+        });
+        Self {
+            lengths: rows.iter().map(|&row| self.lengths[row]).collect(),
+            arrivals: self.arrivals.as_ref().map(|arrivals| rows.iter().map(|&row| arrivals[row]).collect()),
+            exits,
+        }
     }
 
     /// How many.
@@ -132,6 +153,21 @@ pub fn columns(path: &Path) -> Result<Vec<String>, TracesError> {
         Format::Csv => csv::columns(path),
         Format::Parquet => parquet::columns(path),
     }
+}
+
+/// Whose rows of a file are read; `None` if its rows are nobody's.
+fn scheduler(path: &Path, asked: Option<&str>) -> Result<Option<String>, TracesError> {
+    if !columns(path)?.iter().any(|column| column == SCHEDULER) {
+        return match asked {
+            Some(name) => Err(TracesError::NoSchedulers { path: path.into(), name: name.into() }),
+            None => Ok(None),
+        };
+    }
+    let parts = match Format::of(path)? {
+        Format::Csv => csv::parts(path)?,
+        Format::Parquet => parquet::parts(path)?,
+    };
+    parts.choose(path, asked).map(Some)
 }
 
 /// A file format, told by the name's ending.

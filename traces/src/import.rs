@@ -18,18 +18,20 @@ mod mooncake;
 mod npz;
 mod tally;
 mod texts;
+mod time_unit;
 mod timestamp;
 mod tokens;
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 pub use depth_rule::DepthRule;
 pub use detect::detect;
 pub use tally::{Problem, Tally};
+pub use time_unit::TimeUnit;
 pub use tokens::TokenCounter;
 
 use crate::error::TracesError;
@@ -49,7 +51,7 @@ pub enum Format {
     Arxiv,
     /// `TIMESTAMP,ContextTokens,GeneratedTokens`.
     Azure,
-    /// One object with timestamp and lengths a line.
+    /// One object with timestamp and lengths a line: Mooncake's, and traces of chat sessions.
     Mooncake,
     /// The CDB authors' definition with its exit schedule.
     Bundle,
@@ -117,6 +119,8 @@ pub struct Options {
     pub min_tokens: TokenCount,
     /// The most tokens of prompt and output together.
     pub max_total_tokens: Option<TokenCount>,
+    /// What the numbers of [`Format::Mooncake`]'s timestamps count; told by the records if it is not given.
+    pub time_unit: Option<TimeUnit>,
 }
 
 impl Options {
@@ -125,13 +129,14 @@ impl Options {
         limit: None,
         min_tokens: TokenCount::new_const(MIN_TOKENS),
         max_total_tokens: Some(TokenCount::PAPER_CONTEXT),
+        time_unit: None,
     };
 }
 
 impl Default for Options {
     /// Everything that has a prompt and an output.
     fn default() -> Self {
-        Self { limit: None, min_tokens: TokenCount::new_const(1), max_total_tokens: None }
+        Self { limit: None, min_tokens: TokenCount::new_const(1), max_total_tokens: None, time_unit: None }
     }
 }
 
@@ -142,6 +147,10 @@ pub struct Imported {
     pub rows: Rows,
     /// What became of every record.
     pub tally: Tally,
+    /// What the user should know of how the file was understood.
+    pub remarks: Vec<String>,
+    /// Every file that was read, the tokenizer's excepted.
+    pub files: Vec<PathBuf>,
 }
 
 /// Imports a file; `progress` is told from time to time how much of how much has been read.
@@ -158,13 +167,13 @@ pub fn import(
     let file = File::open(path).map_err(|source| TracesError::Io { path: path.into(), source })?;
     let total = file.metadata().map_or(0, |metadata| metadata.len());
     let reader = BufReader::with_capacity(1 << 18, Watched { file, bytes: 0, total, progress });
-    let mut collector = Collector::new(options, source);
+    let mut collector = Collector::new(path, options, source);
     match source {
         Source::ShareGpt(counter) => texts::read(path, reader, texts::sharegpt, counter, &mut collector)?,
         Source::Alpaca(counter) => texts::read(path, reader, texts::alpaca, counter, &mut collector)?,
         Source::Arxiv(counter) => texts::read(path, reader, texts::arxiv, counter, &mut collector)?,
         Source::Azure => azure::read(path, reader, &mut collector)?,
-        Source::Mooncake => mooncake::read(path, reader, &mut collector)?,
+        Source::Mooncake => mooncake::read(path, reader, options.time_unit, &mut collector)?,
         Source::Bundle(rule) => bundle::read(path, reader, rule, &mut collector, progress)?,
     }
     collector.finish(path)

@@ -134,6 +134,19 @@ checked_u32!(
     "a number of requests must be between 1 and 100,000,000"
 );
 
+/// Whole numbers from here on are not all floats.
+const EXACT: f64 = (1u64 << 53) as f64;
+
+/// A float that is a whole number, as other tools write integers of a column that may lack some: `655.0`.
+pub(crate) fn whole(number: f64) -> Option<i64> {
+    (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
+}
+
+/// The same of a text.
+pub(crate) fn parse_whole(text: &str) -> Option<i64> {
+    text.parse().ok().or_else(|| whole(text.parse().ok()?))
+}
+
 impl TokenCount {
     /// Of a constant, which is not checked again.
     pub(crate) const fn new_const(tokens: u32) -> Self {
@@ -160,6 +173,18 @@ impl Default for Correlation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_whole_float_is_a_whole_number() {
+        let check = |text, expect| assert_eq!(parse_whole(text), expect, "{text}");
+        check("655", Some(655));
+        check("655.0", Some(655));
+        check("1e3", Some(1000));
+        check("-2.0", Some(-2));
+        for text in ["655.5", "nan", "inf", "1e300", "", "x"] {
+            check(text, None);
+        }
+    }
 
     #[test]
     fn a_wrong_number_is_told_what_it_must_be() {

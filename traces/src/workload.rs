@@ -41,12 +41,16 @@ impl Workload {
     ) -> Result<Self, TracesError> {
         let limit = config.requests.map(|requests| requests.get());
         let mut recorded = None;
+        if config.scheduler.is_some() && config.file.is_none() {
+            return Err(TracesError::NeedsFile { what: "workload.scheduler" });
+        }
         let lengths = match (&config.file, &config.lengths) {
             (Some(path), _) => {
                 let wanted = Wanted {
                     arrivals: config.arrivals == ArrivalsConfig::Trace,
                     exits: (*exits == ExitsConfig::Replay).then_some(allowed),
                     requests: limit,
+                    scheduler: config.scheduler.as_deref(),
                 };
                 let mut rows = Rows::read(path, wanted)?;
                 recorded = rows.take_exits();

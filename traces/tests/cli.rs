@@ -138,6 +138,7 @@ fn a_generated_file_replays_as_the_scenario_draws_it() {
     let drawn = WorkloadConfig {
         lengths: Some(LengthsConfig::Alpaca),
         file: None,
+        scheduler: None,
         requests: Some(RequestCount::try_from(200).unwrap()),
         arrivals: ArrivalsConfig::Poisson { rate_per_s: RatePerS::try_from(4.0).unwrap(), duration_s: None },
         max_total_tokens: TokenCount::PAPER_CONTEXT,
@@ -190,7 +191,7 @@ fn converting_there_and_back_gives_the_same_bytes() {
     std::fs::write(folder.path().join("d.csv"), "user,prompt_tokens,output_tokens\nx,5,6\n").unwrap();
     let (_, stderr) = run(&["convert", "d.csv", "e.parquet"]);
     assert!(stderr.contains("left out, since a workload has no such columns: user"), "{stderr}");
-    assert_eq!(Rows::read_all(&folder.path().join("e.parquet")).unwrap().lengths(0), Some((5, 6)));
+    assert_eq!(Rows::read_all(&folder.path().join("e.parquet"), None).unwrap().lengths(0), Some((5, 6)));
 }
 
 #[test]

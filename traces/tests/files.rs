@@ -13,16 +13,16 @@ use traces::file::{Rows, Wanted};
 use traces::{AllowedExits, TracesError};
 
 const OURO: AllowedExits = AllowedExits { family: Family::Ouro, min: Depth(1), max: Depth(4) };
-const ALL: Wanted = Wanted { arrivals: true, exits: Some(OURO), requests: None };
-const LENGTHS: Wanted = Wanted { arrivals: false, exits: None, requests: None };
-const EXITS: Wanted = Wanted { arrivals: false, exits: Some(OURO), requests: None };
+const ALL: Wanted<'_> = Wanted { arrivals: true, exits: Some(OURO), requests: None, scheduler: None };
+const LENGTHS: Wanted<'_> = Wanted { arrivals: false, exits: None, requests: None, scheduler: None };
+const EXITS: Wanted<'_> = Wanted { arrivals: false, exits: Some(OURO), requests: None, scheduler: None };
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
 /// Reads `text` as w.csv.
-fn read_text(text: &str, wanted: Wanted) -> Result<Rows, TracesError> {
+fn read_text(text: &str, wanted: Wanted<'_>) -> Result<Rows, TracesError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.csv");
     std::fs::write(&path, text).unwrap();
@@ -30,7 +30,7 @@ fn read_text(text: &str, wanted: Wanted) -> Result<Rows, TracesError> {
 }
 
 /// The error of `text`, without the folder's name.
-fn error(text: &str, wanted: Wanted) -> String {
+fn error(text: &str, wanted: Wanted<'_>) -> String {
     let error = read_text(text, wanted).unwrap_err().to_string();
     error[error.find("w.csv").unwrap()..].into()
 }

@@ -140,7 +140,7 @@ fn mooncake_milliseconds_become_seconds_and_block_ids_are_counted() {
     assert_eq!(
         problems(&imported),
         [
-            "line 3, field `timestamp`: must be a number of milliseconds, got null",
+            "line 3, field `timestamp`: must be a number of milliseconds or seconds, got null",
             "line 4, field `input_length`: must be a whole number of tokens, got 5.5",
         ]
     );

@@ -14,7 +14,7 @@ use engine::live::{LiveConfig, LiveExecutor};
 use engine::profile::Profile;
 
 use super::device::{DeviceArgs, Job, REVISION, Subject};
-use super::{model, read_profile};
+use super::{keep_inputs, model, read_profile};
 
 #[derive(Args)]
 pub(crate) struct CheckArgs {
@@ -55,6 +55,7 @@ pub(super) fn judge(profile: &Profile, measured: &[Measurement]) -> Result<bool,
 
 /// Says whether the profile holds on this machine.
 pub(crate) fn check(args: &CheckArgs) -> Result<bool, CalibrateError> {
+    keep_inputs([&args.profile].into_iter().chain(&args.on.weights), [&args.out])?;
     let profile = read_profile(&args.profile)?;
     let model = model(&profile.model)?;
     let mut holds = false;

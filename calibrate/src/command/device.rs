@@ -55,7 +55,7 @@ pub(crate) struct DeviceArgs {
     rounds: Option<u32>,
     /// Safetensors with the model's weights [default: random ones, which take as long].
     #[arg(long)]
-    weights: Option<PathBuf>,
+    pub(super) weights: Option<PathBuf>,
     /// The seed of random weights and of the bootstrap.
     #[arg(long, default_value_t = 0, value_parser = whole::parse::<u64>)]
     pub(super) seed: u64,

@@ -11,7 +11,7 @@ use engine::architecture::Architecture;
 use engine::profile::{Buckets, Device, Profile};
 use engine::whole;
 
-use super::{buckets, calm, layout, model, read_profile, resamples, write_profile};
+use super::{buckets, calm, keep_inputs, layout, model, profile_files, read_profile, resamples, write_profile};
 
 #[derive(Args)]
 pub(crate) struct FitArgs {
@@ -59,6 +59,7 @@ pub(crate) struct FitArgs {
 }
 
 pub(crate) fn fit(args: &FitArgs) -> Result<(), CalibrateError> {
+    keep_inputs([&args.measurements].into_iter().chain(&args.base), profile_files(&args.out))?;
     let setup = setup(args)?;
     let table = measurements::read(&args.measurements)?;
     for column in &table.ignored {

@@ -16,7 +16,7 @@ use engine::profile::{Buckets, Device, Profile};
 use engine::wall_clock::WallClock;
 
 use super::device::{DeviceArgs, Job, REVISION, Subject};
-use super::{buckets, calm, machine, model, resamples, write_profile};
+use super::{buckets, calm, keep_inputs, machine, model, profile_files, resamples, write_profile};
 
 // Named, since arguments beside flattened ones are in no group otherwise, and then nobody sees that they were given.
 #[derive(Args)]
@@ -56,6 +56,7 @@ pub(crate) fn measure(args: &MeasureArgs) -> Result<(), CalibrateError> {
         let reason = "must not end in .csv: the measured times go there, the profile is YAML".into();
         return Err(CalibrateError::Argument { option: "--out", reason });
     }
+    keep_inputs(&args.on.weights, profile_files(&args.out).into_iter().chain([table.clone()]))?;
     args.on.run(&model, Calibrating { args, model: &model, table: &table, chosen })
 }
 

@@ -8,7 +8,7 @@ mod fit;
 mod machine;
 mod measure;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use calibrate::calibration::{Calibration, Setup};
 use calibrate::error::CalibrateError;
@@ -17,6 +17,7 @@ use calibrate::measurements::Measurement;
 use calibrate::plausible::Pace;
 use calibrate::tables;
 use engine::architecture::Architecture;
+use engine::inputs::check_outputs;
 use engine::layout::Layout;
 use engine::profile::{Buckets, Profile};
 use engine::whole;
@@ -27,6 +28,15 @@ pub(crate) use adjust::{AdjustArgs, adjust};
 pub(crate) use check::{CheckArgs, CompareArgs, check, compare};
 pub(crate) use fit::{FitArgs, fit};
 pub(crate) use measure::{MeasureArgs, measure};
+
+/// Fails before anything is written if an output is a file that is read, or two are one.
+fn keep_inputs<I, O>(inputs: I, outputs: O) -> Result<(), CalibrateError>
+where
+    I: IntoIterator<Item: AsRef<Path>>,
+    O: IntoIterator<Item: AsRef<Path>>,
+{
+    check_outputs(inputs, outputs).map_err(CalibrateError::Output)
+}
 
 /// Reads a profile and checks that it can be used.
 fn read_profile(path: &Path) -> Result<Profile, CalibrateError> {
@@ -112,6 +122,16 @@ fn write_profile(
     Ok(())
 }
 
+/// Everything that [`write_profile`] writes for a profile.
+fn profile_files(out: &Path) -> Vec<PathBuf> {
+    let figures = figures::NAMES.map(|name| out.with_file_name(format!("{}.svg", figure_stem(out, name))));
+    [out.into(), partial(out), out.with_extension("parquet")].into_iter().chain(figures).collect()
+}
+
+fn figure_stem(out: &Path, name: &str) -> String {
+    format!("{}_{name}", out.file_stem().unwrap_or_default().to_string_lossy())
+}
+
 /// The raw times and the figures, beside the profile.
 fn write_tables(
     calibration: &Calibration,
@@ -134,10 +154,9 @@ fn write_tables(
     };
     reports::write_timings(&out.with_extension("parquet"), measured.iter().map(timing))
         .map_err(CalibrateError::Report)?;
-    let stem = out.file_stem().unwrap_or_default().to_string_lossy();
     let folder = out.parent().unwrap_or(Path::new(""));
     for (name, figure) in figures::figures(calibration, setup, profile) {
-        figure.write(folder, &format!("{stem}_{name}"), false).map_err(CalibrateError::Report)?;
+        figure.write(folder, &figure_stem(out, name), false).map_err(CalibrateError::Report)?;
     }
     Ok(())
 }
@@ -150,12 +169,18 @@ fn write_yaml(profile: &Profile, out: &Path) -> Result<(), CalibrateError> {
 
 /// Writes beside the file and renames: a reader sees the old profile or the new one, never half of one.
 fn write_whole(path: &Path, text: &str) -> Result<(), CalibrateError> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
+    let partial = partial(path);
     let written = std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, path));
     written.map_err(|source| {
         // Whatever stopped the write is the error to report, not a leftover.
         let _ = std::fs::remove_file(&partial);
         CalibrateError::Write { path: path.into(), source }
     })
+}
+
+/// Where a file is before it is whole.
+fn partial(path: &Path) -> PathBuf {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    partial.into()
 }

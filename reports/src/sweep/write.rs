@@ -8,6 +8,7 @@ use super::table::{write_csv, write_parquet};
 use super::{Sweep, SweepRow};
 use crate::error::Result;
 use crate::file::write_whole;
+use crate::folder::Results;
 use crate::html::{Drawn, Page};
 use crate::table::render;
 
@@ -30,13 +31,15 @@ pub fn sweep_text(sweep: &Sweep) -> String {
     text
 }
 
-/// Writes `sweep.csv`, `sweep.parquet`, `scenario.yaml`, and with `plots` the plot and `report.html` into a folder.
+/// Writes `sweep.csv`, `sweep.parquet`, `scenario.yaml`, and with `plots` the plot and `report.html` into a folder; the results
+/// of an earlier run go first.
 ///
 /// The same sweep gives the same bytes. A file is whole or not there.
 ///
 /// # Errors
 /// The first file that could not be written or plot that could not be drawn; what was written before stands.
 pub fn write_sweep(sweep: &Sweep, folder: &Path, plots: bool) -> Result<Vec<PathBuf>> {
+    Results::Sweep.clear(folder)?;
     let mut written = vec![
         write_csv(sweep, &folder.join("sweep.csv"))?,
         write_parquet(sweep, &folder.join("sweep.parquet"))?,

@@ -15,10 +15,10 @@ pub(super) struct CapacityArguments {
 
 pub(super) fn serve(arguments: &CapacityArguments) -> Result<(), Report> {
     let loaded = arguments.chosen.load()?;
+    let dir = arguments.chosen.study(&loaded, "capacity", None)?;
     let plan = Plan::new(loaded.scenario.clone()).map_err(|error| show::plan_error(&error, &loaded))?;
     let curves = capacity::curves(&plan).map_err(|error| show::plan_error(&error, &loaded))?;
     let study = capacity::study(&plan, &curves);
-    let dir = arguments.chosen.out(&loaded).join("capacity");
     study.write(&dir).map_err(|error| miette!("{error}"))?;
     let mut text = study.grid.text() + "\n";
     for scheduler in &study.summary.schedulers {

@@ -29,6 +29,7 @@ pub(super) struct ExploreArguments {
 
 pub(super) fn serve(arguments: &ExploreArguments) -> Result<(), Report> {
     let loaded = arguments.chosen.load()?;
+    let dir = arguments.chosen.study(&loaded, "explore", arguments.models.as_deref())?;
     let plan = Plan::new(loaded.scenario.clone()).map_err(|error| show::plan_error(&error, &loaded))?;
     let mut models: Vec<Architecture> = arguments.splits.iter().map(|split| split.of(&plan.model)).collect();
     if let Some(path) = &arguments.models {
@@ -40,7 +41,6 @@ pub(super) fn serve(arguments: &ExploreArguments) -> Result<(), Report> {
     let explored =
         explore::explore(&plan, &models, &arguments.gpus).map_err(|error| show::plan_error(&error, &loaded))?;
     let study = explore::study(&plan, &explored);
-    let dir = arguments.chosen.out(&loaded).join("explore");
     study.write(&dir).map_err(|error| miette!("{error}"))?;
     show::print(&format!("{}\nwritten to {}\n", study.grid.text(), dir.display()))
 }

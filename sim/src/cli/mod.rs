@@ -8,10 +8,12 @@ mod sweep;
 mod tune;
 mod validate;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use miette::Report;
+use miette::{Report, miette};
+use reports::Results;
+use sim::inputs::Inputs;
 use sim::load::Loaded;
 
 /// Simulates schedulers for looped language models on the same requests, and compares them with full depth and the bounds.
@@ -69,6 +71,15 @@ pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
     }
 }
 
+/// Fails, before anything is written, if a run's results in `dir` or `others` would replace a file that it reads.
+fn keep(
+    inputs: &Inputs,
+    (results, dir): (Results, &Path),
+    others: impl IntoIterator<Item = PathBuf>,
+) -> Result<(), Report> {
+    inputs.check(results.files(dir).into_iter().chain(others)).map_err(|clash| miette!("--out: {clash}"))
+}
+
 impl Chosen {
     fn load(&self) -> Result<Loaded, Report> {
         let mut loaded = Loaded::read(&self.scenario, &self.overrides).map_err(show::load_error)?;
@@ -80,5 +91,14 @@ impl Chosen {
 
     fn out(&self, loaded: &Loaded) -> PathBuf {
         self.out.clone().unwrap_or_else(|| PathBuf::from("reports/out").join(loaded.name()))
+    }
+
+    /// The folder of a study, in which nothing lies that the study reads.
+    fn study(&self, loaded: &Loaded, name: &'static str, models: Option<&Path>) -> Result<PathBuf, Report> {
+        let dir = self.out(loaded).join(name);
+        let mut inputs = Inputs::of(loaded);
+        models.into_iter().for_each(|path| inputs.add(path));
+        keep(&inputs, (Results::Study(name), &dir), [])?;
+        Ok(dir)
     }
 }

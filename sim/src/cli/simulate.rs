@@ -6,14 +6,16 @@ use clap::Args;
 use engine::whole;
 use miette::{Report, miette};
 use reports::validation::{validation_text, write_validation};
-use reports::{Confidence, ReportError, SchedulerReport, WriteOptions};
+use reports::{Confidence, ReportError, Results, SchedulerReport, WriteOptions};
+use sim::inputs::Inputs;
 use sim::live::{self, Device, Engine, LiveError};
 use sim::load::Loaded;
 use sim::output::{FileSink, Files};
 use sim::plan::Plan;
 use sim::{compare, repeats, run, steps};
+use traces::file::write::FileWriter;
 
-use super::{Chosen, show};
+use super::{Chosen, keep, show};
 
 #[derive(Args)]
 pub(super) struct SimulateArguments {
@@ -58,6 +60,7 @@ pub(super) fn serve(arguments: &SimulateArguments) -> Result<(), Report> {
     if let Some(steps) = arguments.steps {
         return print_steps(&plan, steps);
     }
+    keep(&Inputs::of(&loaded), (Results::Comparison, &dir), live::recordings(&plan, &dir))?;
     let text = match &mut engine {
         None => simulate(&plan, &loaded, &dir)?,
         Some(engine) => {
@@ -73,8 +76,9 @@ fn validate(plan: &Plan, engine: &mut Engine, name: &str, dir: &Path) -> Result<
     // Before any file is made.
     engine.prepare(&plan.scenario)?;
     let mut files = Files::create(dir, &plan.scenario.output)?;
-    let live::Outcome { validation, schedulers } = live::validate(plan, engine, name, &mut files)?;
+    let live::Outcome { validation, schedulers, recordings } = live::validate(plan, engine, name, &mut files)?;
     files.finish()?;
+    recordings.into_iter().try_for_each(FileWriter::finish)?;
     write_validation(&validation, dir, plan.scenario.output.plots)?;
     write_report(plan, name, dir, schedulers, None)?;
     Ok(validation_text(&validation))

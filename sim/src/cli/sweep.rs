@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use miette::{Report, miette};
+use reports::Results;
 use sim::load::Loaded;
-use sim::sweep::{self, Points, Shard, SweepError};
+use sim::sweep::{self, Journal, Points, Shard, SweepError};
 
-use super::{Chosen, show};
+use super::{Chosen, keep, show};
 
 #[derive(Args)]
 pub(super) struct SweepArguments {
@@ -36,6 +37,7 @@ pub(super) fn serve(arguments: &SweepArguments) -> Result<(), Report> {
 pub(super) fn run(loaded: &Loaded, dir: &Path, shard: Option<Shard>) -> Result<(), Report> {
     let points = points(loaded)?;
     let wanted = shard.unwrap_or(Shard::WHOLE);
+    keep(points.inputs(), (Results::Sweep, dir), [Journal::path(dir, wanted)])?;
     let ran = sweep::complete(&points, dir, wanted).map_err(|error| show::sweep_error(error, loaded))?;
     let known = wanted.points(points.len()).count() - ran;
     eprintln!("{ran} points run, {known} were there");
@@ -47,7 +49,9 @@ pub(super) fn run(loaded: &Loaded, dir: &Path, shard: Option<Shard>) -> Result<(
 
 pub(super) fn merge(arguments: &MergeArguments) -> Result<(), Report> {
     let loaded = arguments.chosen.load()?;
-    write(&points(&loaded)?, &loaded, &arguments.chosen.out(&loaded), &arguments.from)
+    let (points, dir) = (points(&loaded)?, arguments.chosen.out(&loaded));
+    keep(points.inputs(), (Results::Sweep, &dir), [])?;
+    write(&points, &loaded, &dir, &arguments.from)
 }
 
 fn points(loaded: &Loaded) -> Result<Points, Report> {

@@ -26,6 +26,7 @@ enum Objective {
 
 pub(super) fn serve(arguments: &TuneArguments) -> Result<(), Report> {
     let loaded = arguments.chosen.load()?;
+    let dir = arguments.chosen.study(&loaded, "tune", None)?;
     let plan = Plan::new(loaded.scenario.clone()).map_err(|error| show::plan_error(&error, &loaded))?;
     let objective = match arguments.objective {
         Objective::Throughput => tune::Objective::Throughput,
@@ -33,7 +34,6 @@ pub(super) fn serve(arguments: &TuneArguments) -> Result<(), Report> {
     };
     let trials = tune::tune(&plan, objective).map_err(|error| show::plan_error(&error, &loaded))?;
     let study = tune::study(&trials, objective);
-    let dir = arguments.chosen.out(&loaded).join("tune");
     study.write(&dir).map_err(|error| miette!("{error}"))?;
     let (table, choice, reasons) = (study.grid.text(), trials[0].candidate.yaml(), tune::explain(&trials, objective));
     show::print(&format!(

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use engine::wall_clock::WallClock;
 use miette::{Report, miette};
+use reports::Results;
 use reports::validation::protocol::{protocol_text, write_protocol};
 use sim::live::{Device, Engine};
-use sim::validate::{Predicted, Protocol, Session, outline, runs};
+use sim::validate::{Predicted, Protocol, Session, inputs, journal_file, outline, runs};
 
-use super::show;
+use super::{keep, show};
 
 #[derive(Args)]
 pub(super) struct ValidateArguments {
@@ -43,6 +44,7 @@ pub(super) fn serve(arguments: &ValidateArguments) -> Result<(), Report> {
         return show::print(&outline(&runs, &predicted));
     };
     let dir = arguments.out.clone().unwrap_or_else(|| PathBuf::from("reports/out").join(protocol.name()));
+    keep(&inputs(&protocol, &runs), (Results::Protocol, &dir), [journal_file(&dir)])?;
     let mut session = Session::new(&runs, &predicted, device, &dir).map_err(|error| miette!("{error}"))?;
     let progress =
         session.complete(&mut engine, &dir, (&clock, arguments.budget)).map_err(|error| miette!("{error}"))?;

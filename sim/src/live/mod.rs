@@ -9,12 +9,14 @@ mod replay;
 
 pub use device::{Device, Engine, LiveError};
 pub use facts::check_baseline;
+pub use replay::recordings;
 
 use engine::metrics::{Recorder, RunMetrics};
 use engine::profile::Buckets;
 use reports::validation::{SchedulerValidation, Validation};
 use reports::{Bounds, SchedulerReport};
 use serde::{Deserialize, Serialize};
+use traces::file::write::FileWriter;
 
 use crate::compare;
 use crate::output::{FileSink, Files};
@@ -36,6 +38,8 @@ pub struct Outcome {
     pub validation: Validation,
     /// Every scheduler twice, predicted and measured (the first live run).
     pub schedulers: Vec<SchedulerReport>,
+    /// The exits that a gate took, as workload files that are complete but for their names.
+    pub recordings: Vec<FileWriter>,
 }
 
 /// Runs every scheduler live, as often as the scenario repeats, then on the model with the exits that the live runs took.
@@ -45,6 +49,7 @@ pub struct Outcome {
 pub fn validate(plan: &Plan, engine: &mut Engine, title: &str, files: &mut Files) -> Result<Outcome, LiveError> {
     let mut measured: Vec<Vec<(Recorder, Log)>> = plan.schedulers.iter().map(|_| Vec::new()).collect();
     let mut predicted_plan = plan.clone();
+    let mut recordings = Vec::new();
     let mut exit_label = "";
     // Repeats are outermost, so that a drift of the machine meets every scheduler alike.
     for repeat in 0..plan.scenario.live.repeats.0 {
@@ -58,7 +63,9 @@ pub fn validate(plan: &Plan, engine: &mut Engine, title: &str, files: &mut Files
             if repeat == 0
                 && let Some(exits) = ran.recorded_exits
             {
-                predicted_plan.schedulers[index].exits = replay::recorded(plan, planned, &exits, files.dir())?;
+                let (file, exits) = replay::recorded(plan, planned, &exits, files.dir())?;
+                recordings.push(file);
+                predicted_plan.schedulers[index].exits = exits;
             }
         }
     }
@@ -80,7 +87,7 @@ pub fn validate(plan: &Plan, engine: &mut Engine, title: &str, files: &mut Files
         ..validation(&predicted_plan, &served(&predicted), &measured_runs)
     };
     let firsts = measured.iter().zip(&predicted).map(|(runs, predicted)| (&predicted.0, &runs[0].0));
-    Ok(Outcome { validation, schedulers: reports(plan, firsts.collect()) })
+    Ok(Outcome { validation, schedulers: reports(plan, firsts.collect()), recordings })
 }
 
 /// Sets the plan's schedulers, predicted, against their live runs, all with as many repeats. Title, device and exits are

@@ -1,46 +1,54 @@
-//! Exits that a live run took: saved as a workload file, and read back for the model to replay.
+//! Exits that a live run took: saved as a workload file, and given to the model to replay.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use engine::live::RecordedExits;
 use engine::units::Depth;
+use traces::exits::replay;
 use traces::file::write::{Contents, FileWriter, RecordedRequest};
-use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload, WorkloadConfig};
+use traces::{AllowedExits, Exits, ExitsConfig, TracesError};
 
 use crate::plan::{Plan, Planned};
 
-/// Writes `recorded_<scheduler>.csv` and returns its exits.
+/// The files in which a live run's gate leaves its exits; none if it has no gate.
+pub fn recordings(plan: &Plan, dir: &Path) -> Vec<PathBuf> {
+    let gate = matches!(plan.scenario.exits, ExitsConfig::Gate(_));
+    plan.schedulers.iter().filter(|_| gate).map(|planned| recording(planned, dir)).collect()
+}
+
+/// `recorded_<scheduler>.csv`.
+fn recording(planned: &Planned, dir: &Path) -> PathBuf {
+    let stem: String = planned.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    dir.join(format!("recorded_{stem}.csv"))
+}
+
+/// The exits, and the file that holds them once it is finished.
 ///
 /// # Errors
-/// The file cannot be written or read back.
+/// The file cannot be written, or an exit is none that the scheduler can work with.
 pub(super) fn recorded(
     plan: &Plan,
     planned: &Planned,
     exits: &RecordedExits,
     dir: &Path,
-) -> Result<Exits, TracesError> {
-    let stem: String = planned.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    let path = dir.join(format!("recorded_{stem}.csv"));
-    let mut file = FileWriter::create(&path, Contents::ALL)?;
+) -> Result<(FileWriter, Exits), TracesError> {
+    let allowed = AllowedExits { family: plan.model.family, min: planned.config.r_min, max: planned.config.r_max };
+    let mut file = FileWriter::create(&recording(planned, dir), Contents::ALL)?;
+    let mut replayed = replay::RecordedExits::default();
     for arrival in plan.workload.arrivals() {
         let full = vec![planned.config.r_max; arrival.output_tokens as usize];
         // A refused request made no token; its row keeps the numbering.
         let depths: &[Depth] = exits.depths.get(&arrival.request.id).unwrap_or(&full);
+        let exit_depths = depths.get(1..).unwrap_or_default();
         file.push(&RecordedRequest {
             prompt_tokens: arrival.request.prompt_tokens,
             output_tokens: arrival.output_tokens,
             arrival: arrival.request.arrival,
-            exit_depths: depths.get(1..).unwrap_or_default(),
+            exit_depths,
         })?;
+        exit_depths.iter().try_for_each(|depth| allowed.check(*depth))?;
+        replayed.push_request(exit_depths);
     }
-    file.finish()?;
-    let config = WorkloadConfig {
-        lengths: None,
-        file: Some(path),
-        requests: None,
-        arrivals: ArrivalsConfig::Offline,
-        max_total_tokens: plan.scenario.workload.max_total_tokens,
-    };
-    let allowed = AllowedExits { family: plan.model.family, min: planned.config.r_min, max: planned.config.r_max };
-    Ok(Workload::new(&config, &ExitsConfig::Replay, allowed, 0)?.exits().clone())
+    Ok((file, Exits::Replay(Arc::new(replayed))))
 }

@@ -14,11 +14,19 @@ use crate::plan::Plan;
 /// Missing points that an error names.
 const NAMED: usize = 10;
 
-/// The sweep's report, from the journals under `dirs`.
+/// The sweep's report, from the journals under `dirs`. The first may be new if there are others.
 ///
 /// # Errors
-/// Points are missing, or a journal cannot be read.
+/// A folder has no journals, points are missing, or a journal cannot be read.
 pub fn collect(points: &Points, loaded: &Loaded, dirs: &[PathBuf]) -> Result<Sweep, SweepError> {
+    for dir in if dirs.len() > 1 { &dirs[1..] } else { dirs } {
+        let reason = match dir.is_dir() {
+            true if Journal::folder(dir).is_dir() => continue,
+            true => "there is no folder `points` in it, so no sweep was run into it",
+            false => "there is no such folder",
+        };
+        return Err(SweepError::NoJournals { dir: dir.clone(), reason });
+    }
     let known = Journal::read(dirs)?;
     let missing: Vec<usize> = (0..points.len()).filter(|&index| !known.has(points.key(index))).collect();
     if !missing.is_empty() {

@@ -38,7 +38,17 @@ impl Journal {
     /// # Errors
     /// See [`JournalError`].
     pub fn open(dir: &Path, shard: Shard) -> Result<Self, JournalError> {
-        JsonLines::open(dir.join("points").join(format!("{}.jsonl", shard.file_stem()))).map(Self)
+        JsonLines::open(Self::path(dir, shard)).map(Self)
+    }
+
+    /// Where a folder's journals are.
+    pub(super) fn folder(dir: &Path) -> PathBuf {
+        dir.join("points")
+    }
+
+    /// A shard's file.
+    pub fn path(dir: &Path, shard: Shard) -> PathBuf {
+        Self::folder(dir).join(format!("{}.jsonl", shard.file_stem()))
     }
 
     /// Reads every file under the folders' `points/`; a folder without one has no lines.
@@ -48,7 +58,7 @@ impl Journal {
     pub fn read(dirs: &[PathBuf]) -> Result<Known, JournalError> {
         let mut known = Known::default();
         for dir in dirs {
-            let folder = dir.join("points");
+            let folder = Self::folder(dir);
             let listed = match fs::read_dir(&folder) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 listed => listed.map_err(at(&folder))?,

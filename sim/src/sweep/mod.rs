@@ -12,7 +12,7 @@ mod points;
 mod shard;
 mod shared;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
 
@@ -37,6 +37,14 @@ pub enum SweepError {
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A folder to merge has no journals.
+    #[error("{}: {reason}; name folders that `sim sweep` wrote to", dir.display())]
+    NoJournals {
+        /// The folder.
+        dir: PathBuf,
+        /// What is missing.
+        reason: &'static str,
+    },
     /// Points have not been run.
     #[error("{missing} of {count} points have not been run: {some}. Run `sim sweep` on this scenario to complete them")]
     Missing {

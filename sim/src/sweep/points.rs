@@ -7,6 +7,7 @@ use reports::Scalar;
 use super::axes::Axes;
 use super::key::{Contents, key};
 use crate::fields::Fields;
+use crate::inputs::Inputs;
 use crate::load::Loaded;
 use crate::parallel::try_map;
 use crate::plan::{Plan, PlanError};
@@ -17,6 +18,7 @@ pub struct Points {
     axes: Axes,
     fields: Fields,
     keys: Vec<String>,
+    inputs: Inputs,
 }
 
 /// A point that cannot be run.
@@ -51,10 +53,24 @@ impl Points {
         let Some(axes) = loaded.scenario.sweep.clone() else { return Ok(None) };
         let mut fields = loaded.fields.clone();
         fields.remove("sweep");
-        let mut points = Self { axes, fields, keys: Vec::new() };
+        let mut points = Self { axes, fields, keys: Vec::new(), inputs: Inputs::of(loaded) };
         let contents = Contents::default();
-        points.keys = try_map(points.axes.points(), |index| Ok(key(&points.plan(index)?, &contents)))?;
+        let checked = try_map(points.axes.points(), |index| {
+            let plan = points.plan(index)?;
+            let mut inputs = Inputs::default();
+            inputs.add_scenario(&plan.scenario);
+            Ok((key(&plan, &contents), inputs))
+        })?;
+        for (key, inputs) in checked {
+            points.keys.push(key);
+            points.inputs.extend(&inputs);
+        }
         Ok(Some(points))
+    }
+
+    /// What the scenario and every point read.
+    pub fn inputs(&self) -> &Inputs {
+        &self.inputs
     }
 
     /// How many.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engine::scheduler::Finish;
 use serde::{Deserialize, Serialize};
@@ -14,8 +14,10 @@ use crate::plan::{Plan, Planned};
 use crate::scenario::LiveSettings;
 use crate::sweep::{Contents, hash};
 
-/// The journal's file.
-const NAME: &str = "live.jsonl";
+/// The journal of a folder.
+pub fn journal_file(dir: &Path) -> PathBuf {
+    dir.join("live.jsonl")
+}
 
 /// Changes when journals of older programs must not be read.
 const FORMAT: u32 = 1;
@@ -56,7 +58,7 @@ pub(super) struct Journal(JsonLines);
 
 impl Journal {
     pub(super) fn open(dir: &Path) -> Result<Self, JournalError> {
-        JsonLines::open(dir.join(NAME)).map(Self)
+        JsonLines::open(journal_file(dir)).map(Self)
     }
 
     pub(super) fn append(&self, entry: &Entry) -> Result<(), JournalError> {
@@ -70,7 +72,7 @@ impl Known {
     /// # Errors
     /// The file cannot be read.
     pub(super) fn read(dir: &Path) -> Result<Self, JournalError> {
-        match json_lines::read::<Entry>(&dir.join(NAME)) {
+        match json_lines::read::<Entry>(&journal_file(dir)) {
             Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             lines => Ok(Self(lines?.into_iter().map(|entry| (entry.key.clone(), entry)).collect())),
         }

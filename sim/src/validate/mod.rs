@@ -13,8 +13,9 @@ mod raw;
 mod report;
 mod runs;
 
+pub use journal::journal_file;
 pub use measure::{MeasureError, Progress, Session};
 pub use outline::outline;
 pub use predict::Predicted;
 pub use protocol::{Protocol, ProtocolError, RunEntry};
-pub use runs::{Run, runs};
+pub use runs::{Run, inputs, runs};

@@ -64,6 +64,8 @@ pub struct Protocol {
     pub path: PathBuf,
     /// Its text.
     pub text: String,
+    /// The base scenario's file, if it has one of its own.
+    pub(super) base: Option<PathBuf>,
     /// The base scenario's fields, overrides applied.
     pub(super) fields: Fields,
     /// Capacities that are given, in requests per second by scheduler.
@@ -92,19 +94,20 @@ impl Protocol {
         let yaml = |source| LoadError::Yaml { path: path.into(), text: text.clone(), source: Box::new(source) };
         let file: File = load::parse(&text).map_err(yaml)?;
         let beside = path.parent().unwrap_or(Path::new("."));
-        let mut fields = match file.base {
+        let (base, mut fields) = match file.base {
             Base::Path(base) => {
                 let base = if base.exists() { base } else { beside.join(base) };
-                Loaded::read(&base, &[])?.fields
+                let fields = Loaded::read(&base, &[])?.fields;
+                (Some(base), fields)
             }
             Base::Inline => {
                 let tree: Map<String, Value> = load::parse(&text).map_err(yaml)?;
-                Fields::new(tree["base"].clone(), beside)
+                (None, Fields::new(tree["base"].clone(), beside))
             }
         };
         load::apply_all(&mut fields, overrides)?;
         fields.quick = quick;
-        Ok(Self { path: path.into(), text, fields, capacity_per_s: file.capacity_per_s, runs: file.runs })
+        Ok(Self { path: path.into(), text, base, fields, capacity_per_s: file.capacity_per_s, runs: file.runs })
     }
 
     /// The protocol's name: its file's, without the ending.

@@ -11,6 +11,7 @@ use traces::{ArrivalsConfig, ExitsConfig};
 
 use super::protocol::{Protocol, ProtocolError, RunEntry};
 use crate::capacity;
+use crate::inputs::Inputs;
 use crate::live::{self, Engine};
 use crate::plan::{Plan, PlanError};
 use crate::scenario::Scenario;
@@ -87,6 +88,14 @@ fn check_capacities(protocol: &Protocol, runs: &[Run]) -> Result<(), ProtocolErr
             ),
         }),
     }
+}
+
+/// What a protocol and its runs read.
+pub fn inputs(protocol: &Protocol, runs: &[Run]) -> Inputs {
+    let mut inputs = Inputs::default();
+    [&protocol.path].into_iter().chain(&protocol.base).for_each(|path| inputs.add(path));
+    runs.iter().flat_map(|run| &run.parts).for_each(|part| inputs.add_scenario(&part.plan.scenario));
+    inputs
 }
 
 struct Planner<'a> {

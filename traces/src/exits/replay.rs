@@ -24,6 +24,12 @@ impl RecordedExits {
         self.depths.push(depth);
     }
 
+    /// Appends a whole request: a depth per output token after the first.
+    pub fn push_request(&mut self, depths: &[Depth]) {
+        self.depths.extend_from_slice(depths);
+        self.end_request();
+    }
+
     /// Depths since the last `end_request`.
     pub(crate) fn pending(&self) -> usize {
         self.depths.len() - self.starts.last().copied().unwrap_or(0)

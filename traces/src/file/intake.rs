@@ -1,20 +1,23 @@
 //! What a row must satisfy, whatever the file's format.
 
 use std::path::Path;
-use std::str::FromStr;
 
 use engine::units::{Depth, Nanos};
 
 use crate::arrivals::MAX_ARRIVAL_S;
 use crate::error::{Place, TracesError};
 use crate::exits::replay::RecordedExits;
-use crate::file::{ARRIVAL_S, COLUMNS, EXIT_DEPTHS, OUTPUT_TOKENS, PROMPT_TOKENS, Rows, Wanted};
-use crate::numbers::{MAX_REQUESTS, MAX_TOKENS};
+use crate::file::{ARRIVAL_S, COLUMNS, EXIT_DEPTHS, OUTPUT_TOKENS, PROMPT_TOKENS, REQUEST, Rows, SCHEDULER, Wanted};
+use crate::numbers::{MAX_REQUESTS, MAX_TOKENS, parse_whole};
 
 /// Collects rows and checks them.
 pub(super) struct Intake<'a> {
     pub(super) path: &'a Path,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: Wanted<'a>,
+    /// The scheduler whose rows are taken, if rows have one.
+    scheduler: Option<String>,
+    /// The place of each row in the workload, if rows say.
+    order: Option<Vec<i64>>,
     rows: Rows,
     last_arrival_s: f64,
 }
@@ -25,24 +28,26 @@ pub(super) struct Columns {
     pub(super) output_tokens: usize,
     pub(super) arrival_s: Option<usize>,
     pub(super) exit_depths: Option<usize>,
+    pub(super) scheduler: Option<usize>,
+    pub(super) request: Option<usize>,
 }
 
 impl<'a> Intake<'a> {
-    pub(super) fn new(path: &'a Path, wanted: Wanted) -> Self {
+    pub(super) fn new(path: &'a Path, wanted: Wanted<'a>, scheduler: Option<String>) -> Self {
         let rows = Rows {
             lengths: Vec::new(),
             arrivals: wanted.arrivals.then(Vec::new),
             exits: wanted.exits.map(|_| RecordedExits::default()),
         };
-        Self { path, wanted, rows, last_arrival_s: 0.0 }
+        Self { path, wanted, scheduler, order: None, rows, last_arrival_s: 0.0 }
     }
 
     /// Finds the wanted columns among the file's.
-    pub(super) fn columns(&self, names: &[String]) -> Result<Columns, TracesError> {
+    pub(super) fn columns(&mut self, names: &[String]) -> Result<Columns, TracesError> {
         if names.is_empty() {
             return Err(TracesError::EmptyFile { path: self.path.into() });
         }
-        for column in COLUMNS {
+        for column in COLUMNS.into_iter().chain([SCHEDULER]) {
             if names.iter().filter(|name| *name == column).count() > 1 {
                 return Err(TracesError::TwiceColumn { path: self.path.into(), column });
             }
@@ -56,12 +61,22 @@ impl<'a> Intake<'a> {
             })
         };
         let find_if = |wanted: bool, column, why| if wanted { find(column, why).map(Some) } else { Ok(None) };
-        Ok(Columns {
+        let of_a_run = |column| self.scheduler.as_ref().and_then(|_| names.iter().position(|name| name == column));
+        let columns = Columns {
             prompt_tokens: find(PROMPT_TOKENS, "")?,
             output_tokens: find(OUTPUT_TOKENS, "")?,
             arrival_s: find_if(self.wanted.arrivals, ARRIVAL_S, ", which `arrivals: trace` reads")?,
             exit_depths: find_if(self.wanted.exits.is_some(), EXIT_DEPTHS, ", which `exits: replay` reads")?,
-        })
+            scheduler: of_a_run(SCHEDULER),
+            request: of_a_run(REQUEST),
+        };
+        self.order = columns.request.map(|_| Vec::new());
+        Ok(columns)
+    }
+
+    /// Whether a row of this scheduler is taken.
+    pub(super) fn takes(&self, scheduler: &str) -> bool {
+        self.scheduler.as_ref().is_none_or(|chosen| chosen == scheduler)
     }
 
     /// Makes room for a file's rows, as far as they are wanted.
@@ -73,9 +88,10 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// All rows that are wanted have been taken.
+    /// All rows that are wanted have been taken. Where rows are put in order, the first may be the last of the file.
     pub(super) fn is_full(&self) -> bool {
-        self.rows.len() >= self.wanted.requests.unwrap_or(MAX_REQUESTS) as usize
+        let wanted = self.wanted.requests.filter(|_| self.order.is_none());
+        self.rows.len() >= wanted.unwrap_or(MAX_REQUESTS) as usize
     }
 
     /// Begins a row with its lengths.
@@ -89,13 +105,20 @@ impl<'a> Intake<'a> {
         Ok(())
     }
 
+    /// The row's place in the workload.
+    pub(super) fn request(&mut self, request: i64) {
+        if let Some(order) = &mut self.order {
+            order.push(request);
+        }
+    }
+
     /// The row's arrival, no earlier than the row before.
     pub(super) fn arrival(&mut self, place: Place, time_s: f64) -> Result<(), TracesError> {
         if !(0.0..=MAX_ARRIVAL_S).contains(&time_s) {
             let problem = format!("must be seconds since the run's start, from 0 to {MAX_ARRIVAL_S:.0e}, got {time_s}");
             return Err(self.wrong(place, ARRIVAL_S, problem));
         }
-        if time_s < self.last_arrival_s {
+        if time_s < self.last_arrival_s && self.order.is_none() {
             let problem = format!(
                 "{time_s} is earlier than the row before ({}): sort the rows by arrival_s",
                 self.last_arrival_s
@@ -128,7 +151,7 @@ impl<'a> Intake<'a> {
     /// Exit depths separated by spaces.
     pub(super) fn exit_depths_text(&mut self, place: Place, text: &[u8]) -> Result<(), TracesError> {
         for depth in text.split(u8::is_ascii_whitespace).filter(|depth| !depth.is_empty()) {
-            let depth = self.parsed(place, EXIT_DEPTHS, "whole numbers separated by spaces", depth)?;
+            let depth = self.parsed(place, EXIT_DEPTHS, "whole numbers separated by spaces", depth, parse_whole)?;
             self.exit_depth(place, depth)?;
         }
         Ok(())
@@ -151,18 +174,29 @@ impl<'a> Intake<'a> {
         if self.rows.is_empty() {
             return Err(TracesError::EmptyFile { path: self.path.into() });
         }
-        Ok(self.rows)
+        let Some(order) = self.order else { return Ok(self.rows) };
+        let mut places: Vec<usize> = (0..order.len()).collect();
+        places.sort_by_key(|&row| order[row]);
+        places.truncate(self.wanted.requests.unwrap_or(MAX_REQUESTS) as usize);
+        let rows = self.rows.in_order(&places);
+        if rows.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_sorted()) {
+            let problem =
+                "in the order of `request`, its `arrival_s` fall: these are not the requests of one run".into();
+            return Err(TracesError::Import { path: self.path.into(), problem });
+        }
+        Ok(rows)
     }
 
     /// A field's text as a number.
-    pub(super) fn parsed<T: FromStr>(
+    pub(super) fn parsed<T>(
         &self,
         place: Place,
         field: &'static str,
         must: &str,
         text: &[u8],
+        parse: impl Fn(&str) -> Option<T>,
     ) -> Result<T, TracesError> {
-        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        let number = std::str::from_utf8(text).ok().and_then(parse);
         number
             .ok_or_else(|| self.wrong(place, field, format!("must be {must}, got `{}`", String::from_utf8_lossy(text))))
     }

@@ -8,8 +8,9 @@ use csv::{ByteRecord, ReaderBuilder, Trim};
 use crate::error::{Place, TracesError};
 use crate::import::collector::{Collector, Record};
 use crate::import::fields::{self, Fault, MUST_BE_TOKENS, Miss};
+use crate::import::time_unit::Timestamp;
 use crate::import::timestamp;
-use crate::numbers::MAX_TOKENS;
+use crate::numbers::{MAX_TOKENS, parse_whole};
 
 pub(super) const COLUMNS: [&str; 3] = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"];
 
@@ -48,8 +49,9 @@ fn parse(record: &ByteRecord, columns: [usize; 3]) -> Result<Record, Miss> {
     let time_ns = time_ns.ok_or_else(|| fault(0, "must be a time like 2023-11-16 18:15:46.680", time))?;
     let tokens = |index: usize| -> Result<u64, Fault> {
         let text = field(index)?;
-        let tokens = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        let tokens = std::str::from_utf8(text).ok().and_then(parse_whole);
+        let tokens = tokens.and_then(|tokens| u64::try_from(tokens).ok());
         tokens.filter(|tokens| *tokens <= u64::from(MAX_TOKENS)).ok_or_else(|| fault(index, MUST_BE_TOKENS, text))
     };
-    Ok(Record { prompt_tokens: tokens(1)?, output_tokens: tokens(2)?, time_ns })
+    Ok(Record { prompt_tokens: tokens(1)?, output_tokens: tokens(2)?, time: Timestamp::whole(time_ns) })
 }

@@ -15,6 +15,7 @@ use crate::import::collector::{Collector, Record};
 use crate::import::depth_rule::{DepthRule, Recorded};
 use crate::import::fields::{self, Fault, Miss};
 use crate::import::npz::{Array, Npz};
+use crate::import::time_unit::Timestamp;
 
 const SCHEDULES: [(&str, Recorded); 3] =
     [("exit_pdf", Recorded::Pdf), ("exit_values", Recorded::Values), ("exit_depths", Recorded::Depth)];
@@ -38,6 +39,7 @@ pub(super) fn read(
     let archive = archive_path(path, &definition);
     let fault = |problem: String| TracesError::Import { path: archive.clone(), problem };
     let mut npz = Npz::open(&archive)?;
+    collector.files.push(archive.clone());
     let offsets = offsets(&mut npz, requests.len()).map_err(fault)?;
     let names = npz.names();
     let present: Vec<_> = SCHEDULES.iter().filter(|(name, _)| names.iter().any(|found| found == name)).collect();
@@ -51,7 +53,7 @@ pub(super) fn read(
         return Err(fault(format!("array `{name}` becomes depths by a threshold: give --threshold")));
     }
     let array = npz.array(name)?.ok_or_else(|| fault(format!("array `{name}` is missing")))?;
-    let total_steps = definition.get("meta").and_then(|meta| meta.get("total_steps")).and_then(Value::as_u64);
+    let total_steps = definition.get("meta").and_then(|meta| meta.get("total_steps")).and_then(fields::whole);
     let (columns, steps) = shape(&array, name, *recorded, total_steps, offsets[requests.len()]).map_err(fault)?;
 
     let mut schedule = Schedule { array, columns, steps, recorded: *recorded, rule, token: Vec::new() };
@@ -140,7 +142,7 @@ fn parse(request: &Value, rows: u64) -> Result<Record, Miss> {
         let got = format!("{output_tokens} for {rows} rows");
         return Err(Fault::new("output_len", "must be the number of rows that `offsets` gives the request", got).into());
     }
-    Ok(Record { prompt_tokens, output_tokens, time_ns: 0 })
+    Ok(Record { prompt_tokens, output_tokens, time: Timestamp::whole(0) })
 }
 
 /// The rows of a schedule, and where reading them is.

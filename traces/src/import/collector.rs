@@ -1,6 +1,6 @@
 //! Records in, rows out: one filter, one limit and one order for all formats.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engine::units::{Depth, Nanos};
 
@@ -10,17 +10,18 @@ use crate::exits::replay::RecordedExits;
 use crate::file::Rows;
 use crate::import::fields::Miss;
 use crate::import::tally::{Problem, Tally};
+use crate::import::time_unit::{TimeUnit, Timestamp};
 use crate::import::{Imported, Options, Source};
 use crate::lengths::Pair;
 use crate::numbers::{MAX_REQUESTS, MAX_TOKENS};
 
 /// A well-formed record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Record {
     pub(super) prompt_tokens: u64,
     pub(super) output_tokens: u64,
-    /// Nanoseconds since any origin; 0 in a format without timestamps.
-    pub(super) time_ns: i64,
+    /// Since any origin; 0 in a format without timestamps.
+    pub(super) time: Timestamp,
 }
 
 /// Collects what is kept and counts the rest.
@@ -28,21 +29,29 @@ pub(super) struct Collector {
     options: Options,
     limit: usize,
     lengths: Vec<Pair>,
-    times_ns: Option<Vec<i64>>,
+    times: Option<Vec<Timestamp>>,
+    /// What the timestamps count.
+    pub(super) time_unit: TimeUnit,
     exits: Option<RecordedExits>,
     pub(super) tally: Tally,
+    pub(super) remarks: Vec<String>,
+    /// What was read.
+    pub(super) files: Vec<PathBuf>,
 }
 
 impl Collector {
-    pub(super) fn new(options: Options, source: Source<'_>) -> Self {
+    pub(super) fn new(path: &Path, options: Options, source: Source<'_>) -> Self {
         let timed = matches!(source, Source::Azure | Source::Mooncake);
         Self {
             options,
             limit: options.limit.map_or(MAX_REQUESTS, |limit| limit.get()) as usize,
             lengths: Vec::new(),
-            times_ns: timed.then(Vec::new),
+            times: timed.then(Vec::new),
+            time_unit: TimeUnit::Nanoseconds,
             exits: matches!(source, Source::Bundle(_)).then(RecordedExits::default),
             tally: Tally::default(),
+            remarks: Vec::new(),
+            files: vec![path.into()],
         }
     }
 
@@ -63,8 +72,7 @@ impl Collector {
         let Some(record) = self.sift(place, record) else { return };
         self.keep(record);
         if let Some(exits) = &mut self.exits {
-            depths.iter().for_each(|depth| exits.push(*depth));
-            exits.end_request();
+            exits.push_request(depths);
         }
     }
 
@@ -97,33 +105,39 @@ impl Collector {
     fn keep(&mut self, record: Record) {
         let tokens = |count: u64| u32::try_from(count).unwrap_or(MAX_TOKENS).min(MAX_TOKENS);
         self.lengths.push((tokens(record.prompt_tokens), tokens(record.output_tokens)));
-        if let Some(times_ns) = &mut self.times_ns {
-            times_ns.push(record.time_ns);
+        if let Some(times) = &mut self.times {
+            times.push(record.time);
         }
         self.tally.keep();
     }
 
     /// The rows, sorted by arrival and counted from the first.
-    pub(super) fn finish(mut self, path: &Path) -> Result<Imported, TracesError> {
-        let Some(times_ns) = self.times_ns else {
-            let rows = Rows { lengths: self.lengths, arrivals: None, exits: self.exits };
-            return Ok(Imported { rows, tally: self.tally });
+    pub(super) fn finish(self, path: &Path) -> Result<Imported, TracesError> {
+        let Self { mut lengths, times, time_unit, exits, tally, remarks, files, .. } = self;
+        let arrivals = match times {
+            None => None,
+            Some(times) => {
+                assert!(exits.is_none(), "no format has both arrivals and exits, and only lengths are sorted here");
+                let times: Vec<i128> = times.into_iter().map(|time| time.in_ns(time_unit)).collect();
+                let mut order: Vec<usize> = (0..times.len()).collect();
+                // Stable, so that requests of the same instant keep the file's order.
+                order.sort_by_key(|&row| times[row]);
+                lengths = order.iter().map(|&row| lengths[row]).collect();
+                Some(from_the_first(path, order.iter().map(|&row| times[row]).collect())?)
+            }
         };
-        assert!(self.exits.is_none(), "no format has both arrivals and exits, and only lengths are sorted here");
-        let mut order: Vec<usize> = (0..times_ns.len()).collect();
-        // Stable, so that requests of the same instant keep the file's order.
-        order.sort_by_key(|&row| times_ns[row]);
-        let origin = order.first().map_or(0, |&row| times_ns[row]);
-        let arrivals: Vec<Nanos> = order.iter().map(|&row| Nanos(times_ns[row].abs_diff(origin))).collect();
-        if let Some(last) = arrivals.last().filter(|last| last.as_secs() > MAX_ARRIVAL_S) {
-            let problem = format!(
-                "its timestamps span {:.3e} s, more than {MAX_ARRIVAL_S:.0e} s: one of them must be wrong",
-                last.as_secs()
-            );
-            return Err(TracesError::Import { path: path.into(), problem });
-        }
-        self.lengths = order.iter().map(|&row| self.lengths[row]).collect();
-        let rows = Rows { lengths: self.lengths, arrivals: Some(arrivals), exits: None };
-        Ok(Imported { rows, tally: self.tally })
+        Ok(Imported { rows: Rows { lengths, arrivals, exits }, tally, remarks, files })
     }
+}
+
+/// Sorted times in nanoseconds, counted from the first.
+fn from_the_first(path: &Path, times: Vec<i128>) -> Result<Vec<Nanos>, TracesError> {
+    let origin = times.first().copied().unwrap_or(0);
+    let span_s = times.last().map_or(0.0, |last| last.abs_diff(origin) as f64 * 1e-9);
+    if span_s > MAX_ARRIVAL_S {
+        let problem =
+            format!("its timestamps span {span_s:.3e} s, more than {MAX_ARRIVAL_S:.0e} s: one of them must be wrong");
+        return Err(TracesError::Import { path: path.into(), problem });
+    }
+    Ok(times.iter().map(|time| Nanos(time.abs_diff(origin) as u64)).collect())
 }

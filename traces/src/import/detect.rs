@@ -47,7 +47,8 @@ pub fn detect(path: &Path) -> Result<Format, TracesError> {
     reader.rewind().map_err(io_error)?;
     let mut records = JsonRecords::new(reader).map_err(io_error)?;
     if let Some(problem) = records.fault() {
-        return Err(unknown(&format!("looks like no known format: it {problem}")));
+        let columns = if header.is_empty() { String::new() } else { columns(&names) };
+        return Err(unknown(&format!("looks like no known format: it {problem}{columns}")));
     }
     let first = match records.next().map_err(io_error)? {
         Some((_, Ok(text))) => fields::object(text).ok(),
@@ -59,4 +60,10 @@ pub fn detect(path: &Path) -> Result<Format, TracesError> {
         let names: Vec<&str> = first.keys().map(String::as_str).take(12).collect();
         unknown(&format!("its first record has the fields of no known format: {}", names.join(", ")))
     })
+}
+
+/// What a file has, taken for a CSV, and what it would have to have.
+fn columns(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().take(12).map(|name| fields::shorten(name)).collect();
+    format!("; as a CSV it has the columns {}, and azure has {}", names.join(", "), azure::COLUMNS.join(", "))
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::numbers::MAX_TOKENS;
+use crate::numbers::{self, MAX_TOKENS};
 
 /// Why a record becomes no request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +57,13 @@ pub(super) fn list<'a>(value: Option<&'a Value>, field: &'static str) -> Result<
 
 /// A number of tokens, which may be 0.
 pub(super) fn tokens(value: Option<&Value>, field: &'static str) -> Result<u64, Fault> {
-    let tokens = value.and_then(Value::as_u64).filter(|tokens| *tokens <= MAX_TOKENS.into());
+    let tokens = value.and_then(whole).filter(|tokens| *tokens <= MAX_TOKENS.into());
     tokens.ok_or_else(|| Fault::new(field, MUST_BE_TOKENS, describe(value)))
+}
+
+/// A whole number from 0, written as `655` or as `655.0`.
+pub(super) fn whole(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| u64::try_from(numbers::whole(value.as_f64()?)?).ok())
 }
 
 /// A value as an error names it; long ones are cut.

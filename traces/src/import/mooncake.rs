@@ -1,24 +1,42 @@
-//! Mooncake's traces: `{"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [..]}` a line.
+//! Mooncake's traces and those shaped like them: `{"timestamp": .., "input_length": n, "output_length": n, "hash_ids": [..]}` a
+//! line. Mooncake's own timestamps are milliseconds; others have `chat_id` and `parent_chat_id`, and seconds.
 
 use std::io::BufRead;
 use std::path::Path;
+
+use serde_json::Value;
 
 use crate::error::TracesError;
 use crate::import::collector::{Collector, Record};
 use crate::import::fields::{self, Fault};
 use crate::import::json_records::JsonRecords;
+use crate::import::time_unit::{Seen, TimeUnit, Timestamp};
+
+/// What of a line becomes a record, what is counted and what tells the unit.
+struct Line {
+    record: Record,
+    hash_ids: u64,
+    chat_id: bool,
+}
 
 /// Reads a trace. The prefix-cache block ids have no place in a workload: they are counted.
-pub(super) fn read(path: &Path, reader: impl BufRead, collector: &mut Collector) -> Result<(), TracesError> {
+pub(super) fn read(
+    path: &Path,
+    reader: impl BufRead,
+    unit: Option<TimeUnit>,
+    collector: &mut Collector,
+) -> Result<(), TracesError> {
     let io_error = |source| TracesError::Io { path: path.into(), source };
     let mut records = JsonRecords::new(reader).map_err(io_error)?;
     if let Some(problem) = records.fault() {
         return Err(TracesError::Import { path: path.into(), problem });
     }
+    let mut seen = Seen::default();
     while let Some((place, cut)) = records.next().map_err(io_error)? {
         let cut = cut.map_err(|got| Fault::new("", "must be complete", got));
         match cut.and_then(parse) {
-            Ok((record, hash_ids)) => {
+            Ok(Line { record, hash_ids, chat_id }) => {
+                seen.add(record.time, chat_id);
                 collector.tally.ignore("hash_ids", hash_ids);
                 collector.take(place, Ok(record));
             }
@@ -28,23 +46,24 @@ pub(super) fn read(path: &Path, reader: impl BufRead, collector: &mut Collector)
             break;
         }
     }
+    let told = seen.unit(unit).map_err(|problem| TracesError::Import { path: path.into(), problem })?;
+    collector.time_unit = told.unit;
+    collector.remarks.extend(told.remark);
     Ok(())
 }
 
-fn parse(text: &[u8]) -> Result<(Record, u64), Fault> {
+fn parse(text: &[u8]) -> Result<Line, Fault> {
     let entry = fields::object(text)?;
     let time = entry.get("timestamp");
-    let whole = time.and_then(|time| time.as_i64()).and_then(|ms| ms.checked_mul(1_000_000));
-    // Far beyond any trace, and well within i64.
-    let fractional = || time.and_then(|time| time.as_f64()).filter(|ms| ms.abs() < 4e12).map(|ms| (ms * 1e6) as i64);
-    let time_ns = whole
-        .or_else(fractional)
-        .ok_or_else(|| Fault::new("timestamp", "must be a number of milliseconds", fields::describe(time)))?;
+    let time = Timestamp::parse(time).ok_or_else(|| {
+        Fault::new("timestamp", "must be a number of milliseconds or seconds", fields::describe(time))
+    })?;
     let prompt_tokens = fields::tokens(entry.get("input_length"), "input_length")?;
     let output_tokens = fields::tokens(entry.get("output_length"), "output_length")?;
     let hash_ids = match entry.get("hash_ids") {
-        None => 0,
+        None | Some(Value::Null) => 0,
         ids => fields::list(ids, "hash_ids")?.len() as u64,
     };
-    Ok((Record { prompt_tokens, output_tokens, time_ns }, hash_ids))
+    let chat_id = ["chat_id", "parent_chat_id"].iter().any(|field| entry.contains_key(*field));
+    Ok(Line { record: Record { prompt_tokens, output_tokens, time }, hash_ids, chat_id })
 }

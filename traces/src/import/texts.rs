@@ -9,6 +9,7 @@ use crate::error::{Place, TracesError};
 use crate::import::collector::{Collector, Record};
 use crate::import::fields::{self, Fault, Miss};
 use crate::import::json_records::JsonRecords;
+use crate::import::time_unit::Timestamp;
 use crate::import::tokens::TokenCounter;
 
 /// Texts are counted together, so that all cores have work: at most so many records, and about so many bytes.
@@ -70,7 +71,7 @@ fn count(
         }
         let record = texts.map(|_| {
             let pair = counts.next().expect("two counts per record with texts");
-            Record { prompt_tokens: pair[0], output_tokens: pair[1], time_ns: 0 }
+            Record { prompt_tokens: pair[0], output_tokens: pair[1], time: Timestamp::whole(0) }
         });
         collector.take(place, record);
     }

@@ -1,4 +1,4 @@
-//! Timestamps of logs: `2023-11-16 18:15:46.6805900`, with a `T`, a `Z` or an offset if they like.
+//! Timestamps of logs: `2023-11-16 18:15:46.6805900`, with a `T`, a `Z`, `UTC` or an offset if they like.
 
 /// Nanoseconds since 1970, in UTC unless an offset is given; `None` if it is no such time or beyond the years 1970 to 2200.
 pub(super) fn parse(text: &str) -> Option<i64> {
@@ -21,16 +21,21 @@ pub(super) fn parse(text: &str) -> Option<i64> {
     in_range.then_some(seconds * 1_000_000_000 + nanoseconds(fraction)?)
 }
 
-/// Splits off `Z`, `+01:00` or `-0700`, as seconds east of Greenwich.
+/// Splits off ` UTC`, `Z`, `+01:00`, ` -0700` or `+00`, as seconds east of Greenwich.
 fn split_offset(text: &str) -> Option<(&str, i64)> {
-    if let Some(time) = text.strip_suffix(['Z', 'z']) {
-        return Some((time, 0));
+    for name in ["UTC", "GMT", "Z"] {
+        let (time, end) = text.split_at_checked(text.len().saturating_sub(name.len()))?;
+        if end.eq_ignore_ascii_case(name) {
+            return Some((time.trim_end(), 0));
+        }
     }
     let Some(at) = text.find(['+', '-']) else { return Some((text, 0)) };
     let sign = if text[at..].starts_with('-') { -1 } else { 1 };
     let digits = text[at + 1..].replace(':', "");
-    let (hours, minutes) = (number(digits.get(..2)?, 2)?, number(digits.get(2..)?, 2)?);
-    (hours < 24 && minutes < 60).then_some((&text[..at], sign * (hours * 3600 + minutes * 60)))
+    let (hours, minutes) = digits.split_at_checked(2)?;
+    let hours = number(hours, 2)?;
+    let minutes = if minutes.is_empty() { 0 } else { number(minutes, 2)? };
+    (hours < 24 && minutes < 60).then_some((text[..at].trim_end(), sign * (hours * 3600 + minutes * 60)))
 }
 
 fn number(text: &str, digits: usize) -> Option<i64> {
@@ -76,6 +81,14 @@ mod tests {
         check("2024-05-10 00:00:00.009930+00:00", 1_715_299_200, 9_930_000);
         check("2024-05-10 02:00:00+02:00", 1_715_299_200, 0);
         check("2024-05-09 17:00:00-0700", 1_715_299_200, 0);
+        check("2024-05-09 17:00:00 -07:00", 1_715_299_200, 0);
+        check("2024-05-09 17:00:00.5 -07", 1_715_299_200, 500_000_000);
+        check("2024-05-10 00:00:00+00", 1_715_299_200, 0);
+        check("2024-05-10T05:30:00 +0530", 1_715_299_200, 0);
+        check("2024-05-10 00:00:00 UTC", 1_715_299_200, 0);
+        check("2024-05-10 00:00:00.009930UTC", 1_715_299_200, 9_930_000);
+        check("2024-05-10 00:00:00 gmt", 1_715_299_200, 0);
+        check("2024-05-10T00:00:00 z", 1_715_299_200, 0);
         check("2024-05-10 00:00:00.1234567899", 1_715_299_200, 123_456_789);
     }
 
@@ -93,6 +106,9 @@ mod tests {
             "23-11-16 18:15:46",
             "2023-11-16 18:15:46+",
             "2023-11-16 18:15:46+1:00:00:0",
+            "2023-11-16 18:15:46 +24",
+            "2023-11-16 18:15:46 CEST",
+            "2023-11-16 UTC",
             "2023-11-16 18:15:46é",
         ] {
             assert_eq!(parse(text), None, "{text}");

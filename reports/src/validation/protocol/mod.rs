@@ -16,6 +16,7 @@ pub use text::protocol_text;
 use super::{Validation, json};
 use crate::error::{ReportError, Result};
 use crate::file::write_whole;
+use crate::folder::Results;
 use crate::html::{Drawn, Page};
 use crate::table::Table;
 
@@ -82,7 +83,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Writes `validation.json`, `validation.csv`, plots and `report.html` into a folder, which is created.
+/// Writes `validation.json`, `validation.csv`, plots and `report.html` into a folder, which is created; the results of
+/// an earlier run go first.
 ///
 /// The same protocol gives the same bytes. A file is whole or not there.
 ///
@@ -91,6 +93,7 @@ impl<'a> Entry<'a> {
 pub fn write_protocol(protocol: &Protocol, folder: &Path) -> Result<Vec<PathBuf>> {
     let path = folder.join("validation.json");
     let json = protocol.json().map_err(|source| ReportError::Json { path: path.clone(), source })?;
+    Results::Protocol.clear(folder)?;
     let mut written = vec![
         write_whole(&path, json.as_bytes())?,
         write_whole(&folder.join("validation.csv"), table::pairs(protocol).csv().as_bytes())?,

@@ -6,7 +6,7 @@ use clap::Args;
 use miette::Report;
 use traces::file::{self, COLUMNS, Rows};
 
-use crate::output::{print, show, written};
+use crate::output::{keep_inputs, print, show, written};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -14,9 +14,13 @@ pub(crate) struct Arguments {
     input: PathBuf,
     /// The file to write; its ending tells the format.
     output: PathBuf,
+    /// Whose requests to take, of a file that has those of several schedulers.
+    #[arg(long, value_name = "NAME")]
+    scheduler: Option<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Report> {
+    keep_inputs([&arguments.input], [&arguments.output])?;
     let others: Vec<String> = file::columns(&arguments.input)
         .map_err(show)?
         .into_iter()
@@ -29,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Report> {
             others.join(", ")
         );
     }
-    let rows = Rows::read_all(&arguments.input).map_err(show)?;
+    let rows = Rows::read_all(&arguments.input, arguments.scheduler.as_deref()).map_err(show)?;
     rows.write(&arguments.output).map_err(show)?;
     print(&written(&rows, &arguments.output))
 }

@@ -16,7 +16,7 @@ use traces::numbers::{Burstiness, Correlation, Probability, RatePerS, RequestCou
 use traces::{AllowedExits, ArrivalsConfig, ExitsConfig, LengthsConfig, TracesError, Workload, WorkloadConfig};
 
 use crate::import::{request_count, token_count};
-use crate::output::{print, show, written};
+use crate::output::{keep_inputs, print, show, written};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -28,6 +28,9 @@ pub(crate) struct Arguments {
     /// Take the lengths from a workload file instead.
     #[arg(long, conflicts_with = "lengths")]
     file: Option<PathBuf>,
+    /// Whose requests to take, of a --file that has those of several schedulers.
+    #[arg(long, value_name = "NAME", requires = "file")]
+    scheduler: Option<String>,
     /// How many requests; a file's end or --duration-s may end the workload earlier.
     #[arg(long, allow_negative_numbers = true, value_name = "N", value_parser = request_count)]
     requests: Option<RequestCount>,
@@ -73,10 +76,12 @@ enum Exits {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Report> {
+    keep_inputs(&arguments.file, [&arguments.output])?;
     let arrivals = arrivals(&arguments)?;
     let config = WorkloadConfig {
         lengths: arguments.lengths,
         file: arguments.file,
+        scheduler: arguments.scheduler,
         requests: arguments.requests,
         arrivals,
         max_total_tokens: arguments.max_total_tokens,
@@ -94,7 +99,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Report> {
     let contents = Contents { arrivals: arrivals != ArrivalsConfig::Offline, exits: exits != ExitsConfig::FullDepth };
     let workload = Workload::new(&config, &exits, allowed, arguments.seed).map_err(show)?;
     write(&workload, contents, &arguments.output).map_err(show)?;
-    let rows = Rows::read_all(&arguments.output).map_err(show)?;
+    let rows = Rows::read_all(&arguments.output, None).map_err(show)?;
     print(&written(&rows, &arguments.output))
 }
 

@@ -7,10 +7,10 @@ use clap::Args;
 use engine::whole::Whole;
 use miette::{Report, miette};
 use traces::file::check_output;
-use traces::import::{self, DepthRule, Format, Imported, Options, Source, Tally, TokenCounter};
+use traces::import::{self, DepthRule, Format, Imported, Options, Source, Tally, TimeUnit, TokenCounter};
 use traces::numbers::{RequestCount, TokenCount};
 
-use crate::output::{grouped, print, show, written};
+use crate::output::{grouped, keep_inputs, print, show, written};
 use crate::progress;
 
 #[derive(Args)]
@@ -37,6 +37,9 @@ pub(crate) struct Arguments {
     /// Leave out requests with more tokens in prompt and output together [default: no limit].
     #[arg(long, allow_negative_numbers = true, value_name = "TOKENS", value_parser = token_count)]
     max_total_tokens: Option<TokenCount>,
+    /// mooncake: what its timestamps count, s, ms, us or ns [default: told by the records].
+    #[arg(long, value_name = "UNIT")]
+    time_unit: Option<TimeUnit>,
     /// bundle: exit where the summed probability reaches it (Ouro), or the value falls below it (Huginn).
     #[arg(long, allow_negative_numbers = true)]
     threshold: Option<f64>,
@@ -54,11 +57,17 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Report> {
     // Counting tokens takes minutes.
     check_output(&arguments.output).map_err(show)?;
+    keep_inputs([&arguments.input].into_iter().chain(&arguments.tokenizer), [&arguments.output])?;
     let format = match arguments.format {
         Some(format) => format,
         None => import::detect(&arguments.input).map_err(show)?,
     };
     let imported = read(arguments, format)?;
+    // A bundle names a second file.
+    keep_inputs(&imported.files, [&arguments.output])?;
+    for remark in &imported.remarks {
+        eprintln!("{}: {remark}", arguments.input.display());
+    }
     let tally = &imported.tally;
     let input = arguments.input.display();
     if tally.malformed() > 0 {
@@ -81,6 +90,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Report> {
 fn read(arguments: &Arguments, format: Format) -> Result<Imported, Report> {
     if format != Format::Bundle && (arguments.threshold.is_some() || arguments.min_depth > 1 || arguments.delay > 0) {
         return Err(miette!("--threshold, --min-depth and --delay are for bundles, and this is {format}"));
+    }
+    if format != Format::Mooncake && arguments.time_unit.is_some() {
+        return Err(miette!("--time-unit is for the timestamps of mooncake, and this is {format}"));
     }
     if let Some(threshold) = arguments.threshold.filter(|threshold| !(0.0..=1e6).contains(threshold)) {
         return Err(miette!("--threshold must be a number from 0, got {threshold}"));
@@ -107,6 +119,7 @@ fn read(arguments: &Arguments, format: Format) -> Result<Imported, Report> {
         limit: arguments.limit,
         min_tokens: arguments.min_tokens.unwrap_or(filter.min_tokens),
         max_total_tokens: arguments.max_total_tokens.or(filter.max_total_tokens),
+        time_unit: arguments.time_unit,
     };
     let bar = progress::bar();
     let imported = import::import(&arguments.input, source, options, &|done, total| {

@@ -11,7 +11,7 @@ use traces::file::pending::write_whole;
 use traces::statistics::{ArrivalStatistics, ExitStatistics, Sorted, Statistics};
 
 use crate::cdf;
-use crate::output::{grouped, print, rate, show};
+use crate::output::{grouped, keep_inputs, print, rate, show};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -23,6 +23,9 @@ pub(crate) struct Arguments {
     /// Write quantiles of the lengths as CSV: field,q,tokens.
     #[arg(long, value_name = "FILE")]
     quantiles: Option<PathBuf>,
+    /// Whose requests to look at, of a file that has those of several schedulers.
+    #[arg(long, value_name = "NAME")]
+    scheduler: Option<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Report> {
@@ -30,7 +33,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Report> {
     if let Some(path) = svg.filter(|path| path.extension().is_none_or(|ending| ending != "svg")) {
         return Err(miette!("{}: an SVG's name ends in .svg", path.display()));
     }
-    let rows = Rows::read_all(&arguments.input).map_err(show)?;
+    keep_inputs([&arguments.input], arguments.svg.iter().chain(&arguments.quantiles))?;
+    let rows = Rows::read_all(&arguments.input, arguments.scheduler.as_deref()).map_err(show)?;
     let statistics = Statistics::of(&rows);
     let mut text = summary(&arguments.input, &statistics);
     if let Some(path) = &arguments.quantiles {

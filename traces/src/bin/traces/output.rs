@@ -1,7 +1,9 @@
 //! What every command prints and how.
 
 use std::io::{self, Write};
+use std::path::Path;
 
+use engine::inputs::check_outputs;
 use miette::{Report, miette};
 use traces::file::Rows;
 use traces::statistics::Statistics;
@@ -24,8 +26,17 @@ pub(crate) fn rate(per_s: f64) -> String {
     if per_s < 0.0005 { format!("{per_s:.3e}") } else { format!("{per_s:.3}") }
 }
 
+/// Fails before anything is written if an output is a file that is read, or two are one.
+pub(crate) fn keep_inputs<I, O>(inputs: I, outputs: O) -> Result<(), Report>
+where
+    I: IntoIterator<Item: AsRef<Path>>,
+    O: IntoIterator<Item: AsRef<Path>>,
+{
+    check_outputs(inputs, outputs).map_err(|clash| miette!("{clash}"))
+}
+
 /// What was written, in a line or two.
-pub(crate) fn written(rows: &Rows, path: &std::path::Path) -> String {
+pub(crate) fn written(rows: &Rows, path: &Path) -> String {
     let statistics = Statistics::of(rows);
     let mut text = format!(
         "written to {}: {} requests, mean prompt {:.1} and output {:.1} tokens",
