@@ -174,6 +174,52 @@ fn check(place: &Place) {
     }
 }
 
+/// A repeat that a busy neighbour slowed down: the live runs differ by 38% of their mean.
+#[test]
+fn repeats_that_differ_judge_nothing() {
+    let place = Place::new(PROTOCOL.split("  - name: half").next().unwrap());
+    passed(&place.run(&["--live", "cpu"]));
+    let mut lines: Vec<Value> = place.lines().iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in &mut lines {
+        line["served"]["metrics"]["throughput_tokens_per_s"] = if line["repeat"] == 0 { 1190.0 } else { 810.0 }.into();
+        for latency in ["ttft", "tpot", "itl", "e2e", "normalized"] {
+            for at in ["mean", "p50", "p90", "p95", "p99", "max"] {
+                line["served"]["metrics"][latency][at] = 0.01.into();
+            }
+        }
+    }
+    let journal: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(place.out().join("live.jsonl"), journal.concat()).unwrap();
+    let output = place.run(&["--live", "cpu", "--budget", "0s"]);
+    let stdout = passed(&output);
+    assert!(text(&output.stderr).contains("0 live runs made, 6 were there"), "{}", text(&output.stderr));
+    // Its speed-up is that of two runs slowed alike, so the repeats agree on it.
+    assert!(
+        stdout.matches("not judged, because repeats differ: throughput_tokens_per_s by 38.0%; of the others").count()
+            == 3,
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains("not judged, because repeats differ: 3.") && stdout.contains("a quiet machine, longer runs"),
+        "{stdout}"
+    );
+    let runs: Value = serde_json::from_slice(&fs::read(place.out().join("validation.json")).unwrap()).unwrap();
+    let verdict = |metric: &str| {
+        let verdicts = runs[0]["schedulers"][0]["verdicts"].as_array().unwrap().iter();
+        verdicts.clone().find(|verdict| verdict["metric"] == metric).unwrap()
+    };
+    assert_eq!(verdict("throughput_tokens_per_s")["met"], Value::Null);
+    assert_eq!(verdict("throughput_tokens_per_s")["not_judged"], "repeats differ by 38.0%");
+    assert!(verdict("tpot_s.mean")["met"].is_boolean(), "the latencies agree");
+    let csv = fs::read_to_string(place.out().join("validation.csv")).unwrap();
+    assert!(
+        csv.lines().any(|line| line.contains(",throughput_tokens_per_s,") && line.ends_with(",not judged")),
+        "{csv}"
+    );
+    let page = fs::read_to_string(place.out().join("report.html")).unwrap();
+    assert!(page.contains("not judged: repeats differ by 38.0%"));
+}
+
 #[test]
 fn another_profile_predicts_anew_what_was_measured() {
     let place = Place::new(&PROTOCOL.split("  - name: half").next().unwrap().replace("repeats: 2", "repeats: 1"));

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::batch::{Batch, Plane, Row, Slot, Stage};
+use engine::bounds::least_time_s;
 use engine::layout::Layout;
 use engine::metrics::{Recorder, RequestCounts, RunMetrics};
+use engine::profile::{Buckets, Device, Profile};
 use engine::request::RequestId;
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig, StageCosts};
 use engine::units::{Depth, Nanos};
@@ -250,6 +252,31 @@ proptest! {
         }
     }
 
+    /// S_roof bounds every speed-up: whatever is scheduled, on a device that is no faster than its roofline.
+    #[test]
+    fn no_run_takes_less_than_its_least_time(world in worlds(), profile in slower(), cuts in proptest::collection::vec(0..30_u32, 30), eos in any::<bool>()) {
+        let mut world = World { profile, ..world };
+        if eos {
+            world.config.finish = Finish::Eos;
+            for (a, cut) in world.arrivals.iter_mut().zip(cuts) {
+                a.output_tokens = a.output_tokens.saturating_sub(cut).max(1);
+            }
+        }
+        let log = world.run();
+        let mut recorder = Recorder::new(world.config.max_num_seqs, None);
+        for a in &world.arrivals {
+            let refusal = log.refused.iter().find(|(id, _)| *id == a.request.id).map(|(_, refusal)| refusal);
+            recorder.arrived(a, a.request.arrival, refusal);
+        }
+        log.steps.iter().for_each(|step| recorder.step(step));
+        let work = recorder.metrics().work.expect("a recorder sums it");
+        let limits = (world.config.max_num_seqs, world.config.max_num_batched_tokens);
+        let least_s = least_time_s(&work, &tests::tiny(), &world.profile.device, limits);
+        let busy_s: f64 = log.steps.iter().map(|step| (step.outcome.finished - step.outcome.started).as_secs()).sum();
+        prop_assert!(least_s <= busy_s * (1.0 + 1e-6), "{least_s} s at least, {busy_s} s in the run");
+        prop_assert_eq!(work.prompts as usize + log.refused.len(), world.arrivals.len());
+    }
+
     #[test]
     fn an_end_of_sequence_found_late_cancels_one_row_and_nothing_else(world in worlds(), cuts in proptest::collection::vec(0..30_u32, 30)) {
         let mut world = world;
@@ -279,6 +306,24 @@ proptest! {
         // At most one token is made past the end, and thrown away.
         prop_assert!(tokens(&log).into_iter().all(|(request, token, _)| token <= want[&request]));
     }
+}
+
+/// A device that is as fast as its datasheet or slower in each part; slow enough that nanoseconds are exact.
+fn slower() -> impl Strategy<Value = Profile> {
+    let device = (prop_oneof![Just(0.001), Just(1.0)], prop_oneof![Just(0.001), Just(1.0)]);
+    let costs = (1.0..1.5_f64, 0.0..30.0_f64, 0.0..30.0_f64, any::<bool>());
+    (device, costs).prop_map(|((gb_per_s, tflops), (factor, overhead_us, host_us, padded))| {
+        let device = Device { name: "slow".into(), bandwidth_gb_per_s: gb_per_s, compute_tflops: 0.01 * tflops };
+        let mut profile = Profile::roofline(&device, &tests::tiny());
+        profile.core.delta_ms = overhead_us / 1e3;
+        profile.core.alpha_ns *= factor;
+        profile.coda.gamma_us *= factor;
+        profile.prefill.gamma_us *= factor;
+        profile.stage_overhead_us = overhead_us;
+        profile.host.read_us = host_us;
+        profile.buckets = if padded { Buckets::PowersOfTwo } else { Buckets::Exact };
+        profile
+    })
 }
 
 /// Which KV entries hold what, as an executor would keep them.

@@ -36,9 +36,11 @@ definitions! {
     S_DEC: "S_dec", "×",
         "Bound on the speed-up of decode, by FLOPs: (F_0 + r_max F_r) / (F_0 + d F_r). F counts the linear layers outside the loop (F_0) and in one loop (F_r); d is the mean exit depth of decoded tokens.";
     S_E2E: "S_e2e", "×",
-        "Bound on the speed-up of the whole run: 1 / (a + (1 - a) / S_dec). a is prefill's share of device time in the full-depth continuous-batching run of the same requests in the same overlap mode.";
+        "Bound on the speed-up of the whole run, by the same FLOPs: 1 / (a + (1 - a) / S_dec). a is prefill's share of device time in the full-depth continuous-batching run of the same requests in the same overlap mode.";
+    S_ROOF: "S_roof", "×",
+        "Bound on the speed-up by bytes as well as FLOPs, offline: the time of full-depth continuous batching / the least time in which the profile's device could do this run's work (docs/bounds.md). What full depth loses to overheads and part-filled batches counts as something to gain.";
     REALISED_SHARE: "realised share", "%",
-        "Speed-up / S_e2e.";
+        "Speed-up / S_e2e. It can exceed 100% where other things than linear layers take the time: exits save KV reads in proportion to loops, which S_e2e does not count.";
     FLOOR_SPEEDUP: "speed-up at the floor", "×",
         "The speed-up of the same requests on the same device without any overhead (no launches, no host time).";
     FLOOR_SHARE: "realised share at the floor", "%",

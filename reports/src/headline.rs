@@ -3,6 +3,7 @@
 use engine::metrics::{RequestCounts, RunMetrics};
 use engine::scheduler::Mode;
 
+use crate::above::above;
 use crate::format::{count, duration, number, percent, ratio};
 use crate::measures::Measures;
 use crate::report::{Report, SchedulerReport};
@@ -44,7 +45,8 @@ fn offline(run: &SchedulerReport) -> Option<String> {
     if let Some(floor) = run.floor {
         text.push_str(&format!(" ({}% at the physical floor)", percent(floor.realised_share)));
     }
-    Some(text + ".")
+    let share = run.floor.map_or(bounds.realised_share, |floor| floor.realised_share.max(bounds.realised_share));
+    Some(text + "." + &above(share, bounds.s_roof.map(|bound| (bounds.speedup, bound))))
 }
 
 fn online(run: &SchedulerReport) -> Option<String> {
@@ -54,10 +56,12 @@ fn online(run: &SchedulerReport) -> Option<String> {
         if let Some(speedup) = capacity.speedup.filter(|_| compared) {
             text.push_str(&format!(", {}× full-depth continuous batching", ratio(speedup)));
         }
-        if let Some(share) = capacity.realised_share.filter(|_| compared) {
+        let share = capacity.realised_share.filter(|_| compared);
+        if let Some(share) = share {
             text.push_str(&format!(", {}% of the bound S_e2e", percent(share)));
         }
-        return Some(text + &capacity.rates.remark() + ".");
+        let above = share.map_or_else(String::new, |share| above(share, None));
+        return Some(text + &capacity.rates.remark() + "." + &above);
     }
     let metrics = &run.metrics;
     let text = match metrics.saturation() {

@@ -1,5 +1,6 @@
 //! Reports: what a run measured, as tables, plots, a page, Parquet files and a timeline.
 
+mod above;
 mod capacity;
 pub mod chart;
 mod composition;
@@ -25,6 +26,7 @@ mod timeline;
 pub mod validation;
 mod write;
 
+pub use above::{ABOVE_S_E2E, is_above};
 pub use capacity::{Bracket, Capacity};
 pub use confidence::Confidence;
 pub use error::{ReportError, Result};

@@ -50,6 +50,7 @@ measures! {
     speedup: SPEEDUP "";
     s_dec: S_DEC "";
     s_e2e: S_E2E "";
+    s_roof: S_ROOF "";
     realised_share: REALISED_SHARE "";
     capacity_requests_per_s: CAPACITY "";
     goodput_requests_per_s: GOODPUT "";
@@ -110,6 +111,7 @@ impl Measures {
             speedup: None,
             s_dec: None,
             s_e2e: None,
+            s_roof: None,
             realised_share: None,
             capacity_requests_per_s: None,
             goodput_requests_per_s: metrics.goodput.map(|goodput| goodput.requests_per_s),
@@ -157,6 +159,7 @@ impl Measures {
             speedup: Some(bounds.speedup),
             s_dec: Some(bounds.s_dec),
             s_e2e: Some(bounds.s_e2e),
+            s_roof: bounds.s_roof,
             realised_share: Some(bounds.realised_share),
             ..self
         }

@@ -57,10 +57,12 @@ pub struct Bounds {
     pub speedup: f64,
     /// Ratio of throughputs in the steady windows.
     pub steady_speedup: Option<f64>,
-    /// Bound on decode.
+    /// Bound on decode, by its linear layers.
     pub s_dec: f64,
-    /// Bound on the whole run.
+    /// Bound on the whole run, likewise.
     pub s_e2e: f64,
+    /// Bound by bytes and FLOPs on the profile's device; `None` if no limit of it is known.
+    pub s_roof: Option<f64>,
     /// `speedup / s_e2e`.
     pub realised_share: f64,
 }

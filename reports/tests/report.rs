@@ -198,8 +198,15 @@ fn report(rate_per_s: Option<f64>) -> Report {
         let blocks = run::KV_BLOCKS.into();
         let run = SchedulerReport::new(name, mode, recorder.metrics(), recorder.latencies().clone(), blocks);
         let baseline = mode == Mode::ContinuousBatching;
-        let bounds =
-            Bounds { baseline, speedup: 1.3, steady_speedup: None, s_dec: 1.5, s_e2e: 1.4, realised_share: 0.93 };
+        let bounds = Bounds {
+            baseline,
+            speedup: 1.3,
+            steady_speedup: None,
+            s_dec: 1.5,
+            s_e2e: 1.4,
+            s_roof: None,
+            realised_share: 0.93,
+        };
         let floor = Floor { throughput_tokens_per_s: 1e4, speedup: 1.35, realised_share: 0.96 };
         match rate_per_s {
             None => SchedulerReport { bounds: Some(bounds), floor: Some(floor), ..run },

@@ -57,7 +57,7 @@ impl Found {
     /// Ratio of the capacity to full depth's, and the bound on it, if both capacities are known.
     fn against(&self, base: &Self, plan: &Plan) -> Option<(f64, f64)> {
         let speedup = self.rates.capacity_per_s()? / base.rates.capacity_per_s()?;
-        let bounds = Speed::of(self.metrics()?).against(&Speed::of(base.metrics()?), &plan.model)?;
+        let bounds = Speed::of(self.metrics()?, plan).against(&Speed::of(base.metrics()?, plan), plan)?;
         Some((speedup, bounds.s_e2e))
     }
 }

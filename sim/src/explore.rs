@@ -3,13 +3,12 @@
 mod study;
 
 use engine::architecture::Architecture;
-use engine::bounds;
-use engine::metrics::RunMetrics;
 use engine::profile::Profile;
 use engine::scheduler::Mode;
 use traces::ArrivalsConfig;
 use traces::numbers::RequestCount;
 
+use crate::compare::Speed;
 use crate::numbers::Reached;
 use crate::parallel;
 use crate::plan::{Plan, PlanError, Planned};
@@ -40,10 +39,19 @@ pub struct Explored {
     pub s_dec: f64,
     /// S_e2e with prefill's share in the full-depth run.
     pub s_e2e: f64,
+    /// S_roof on the device.
+    pub s_roof: Option<f64>,
     /// Mean exit depth of decoded tokens.
     pub mean_depth: f64,
     /// Name, mode and throughput over full depth's of every scheduler but full depth.
     pub speedups: Vec<(String, Mode, f64)>,
+}
+
+impl Explored {
+    /// Some scheduler's speed-up is above S_e2e.
+    pub fn is_above(&self) -> bool {
+        self.speedups.iter().any(|(.., speedup)| reports::is_above(speedup / self.s_e2e))
+    }
 }
 
 impl Split {
@@ -111,30 +119,29 @@ fn offline(plan: &Plan) -> Scenario {
 }
 
 fn simulate(plan: &Plan) -> Result<Explored, PlanError> {
-    let run = |planned: &Planned| -> RunMetrics {
+    let run = |planned: &Planned| {
         let Ok(recorder) = run::run(plan, planned, &mut Discard);
-        recorder.metrics()
+        Speed::of(&recorder.metrics(), plan)
     };
     let base = run(&plan.baseline());
-    if base.requests.finished == 0 {
-        return Err(PlanError::serves_nothing());
-    }
+    // The bounds are those of the shallowest exits: a control at full depth may be among the schedulers.
+    let mut bounds = base.against(&base, plan).ok_or_else(PlanError::serves_nothing)?;
     let mut mean_depth = f64::from(plan.model.r_max.0);
     let mut speedups = Vec::new();
     for planned in plan.schedulers.iter().filter(|planned| planned.config.mode != Mode::ContinuousBatching) {
-        let metrics = run(planned);
-        if metrics.mean_exit_depth > 0.0 {
-            mean_depth = mean_depth.min(metrics.mean_exit_depth);
+        let speed = run(planned);
+        let against = speed.against(&base, plan).ok_or_else(PlanError::serves_nothing)?;
+        if against.s_dec > bounds.s_dec {
+            (bounds, mean_depth) = (against, speed.mean_exit_depth);
         }
-        let speedup = metrics.throughput_tokens_per_s / base.throughput_tokens_per_s;
-        speedups.push((planned.name.clone(), planned.config.mode, speedup));
+        speedups.push((planned.name.clone(), planned.config.mode, against.speedup));
     }
-    let s_dec = bounds::s_dec(&plan.model, mean_depth);
     Ok(Explored {
         model: plan.model.clone(),
         profile: plan.profile.clone(),
-        s_dec,
-        s_e2e: bounds::s_e2e(s_dec, base.prefill_share),
+        s_dec: bounds.s_dec,
+        s_e2e: bounds.s_e2e,
+        s_roof: bounds.s_roof,
         mean_depth,
         speedups,
     })

@@ -10,6 +10,7 @@ mod recorder;
 mod saturation;
 mod series;
 mod slo;
+mod work;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,7 @@ pub use recorder::{Latencies, Recorder};
 pub use saturation::Unjudged;
 pub use series::SeriesPoint;
 pub use slo::{Limits, Slo};
+pub use work::Work;
 
 use crate::batch::Stage;
 use crate::request::RequestId;
@@ -177,6 +179,9 @@ pub struct RunMetrics {
     pub mean_exit_depth: f64,
     /// Decoded tokens by exit depth; index 0 is unused.
     pub exit_depths: Vec<u64>,
+    /// What the tokens ask of any device; `None` in journals of older programs.
+    #[serde(default)]
+    pub work: Option<Work>,
     /// Largest number of core blocks in use.
     pub kv_peak_blocks: u32,
     /// When the first request that is served arrived.

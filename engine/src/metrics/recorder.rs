@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::arrivals::Arrivals;
 use super::latency::Latency;
 use super::series::{Sample, Series};
-use super::{Goodput, RequestCounts, RequestRecord, RunMetrics, Slo, StageTotals, SteadyWindow};
+use super::{Goodput, RequestCounts, RequestRecord, RunMetrics, Slo, StageTotals, SteadyWindow, Work};
 use crate::batch::{Row, Stage};
 use crate::event_loop::Step;
 use crate::request::{Arrival, Request, RequestId};
@@ -28,6 +28,7 @@ pub struct Recorder {
     latencies: Latencies,
     stages: [StageTotals; Stage::ALL.len()],
     exit_depths: Vec<u64>,
+    work: Work,
     series: Series,
     kv_peak_blocks: u32,
     arrivals: Arrivals,
@@ -94,6 +95,7 @@ impl Recorder {
             latencies: Latencies::default(),
             stages: [StageTotals::default(); Stage::ALL.len()],
             exit_depths: vec![0; 256],
+            work: Work::default(),
             series: Series::new(),
             kv_peak_blocks: 0,
             arrivals: Arrivals::new(),
@@ -197,6 +199,7 @@ impl Recorder {
             prefill_share: if busy_s > 0.0 { self.stages[Stage::Prefill as usize].busy_s / busy_s } else { 0.0 },
             mean_exit_depth: if decoded > 0 { depths as f64 / decoded as f64 } else { 0.0 },
             exit_depths: self.exit_depths[..deepest].to_vec(),
+            work: Some(self.work),
             kv_peak_blocks: self.kv_peak_blocks,
             first_arrival_s: start.as_secs(),
             arrival_window_s: self.arrivals.window().as_secs(),
@@ -245,6 +248,7 @@ impl Recorder {
         live.tokens += 1;
         if live.tokens == 1 {
             live.first_token = now;
+            self.work.add_prompt(live.request.prompt_tokens);
         } else {
             self.latencies.itl.record(now - live.last_token);
             // The token that prefill makes after a recompute ran at full depth; only decode steps have exits.
@@ -253,6 +257,7 @@ impl Recorder {
             } else {
                 live.depth_sum += u64::from(row.depth.0);
                 self.exit_depths[usize::from(row.depth.0)] += 1;
+                self.work.add_token(row.depth, row.context());
             }
         }
         live.last_token = now;

@@ -89,6 +89,7 @@ fn against(baseline: &SchedulerReport, run: &SchedulerReport) -> Bounds {
         steady_speedup: steady(run).zip(steady(baseline)).map(|(run, baseline)| run / baseline),
         s_dec,
         s_e2e,
+        s_roof: None,
         realised_share: speedup / s_e2e,
     }
 }

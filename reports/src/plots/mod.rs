@@ -101,6 +101,7 @@ mod tests {
                 steady_speedup: None,
                 s_dec: speedup * (1.03 - 0.02 * f64::from(index % 4)),
                 s_e2e: speedup * (1.02 - 0.02 * f64::from(index % 4)),
+                s_roof: None,
                 realised_share: 0.9,
             };
             let floor = Floor { throughput_tokens_per_s: 1e4, speedup: 1.02 * speedup, realised_share: 0.95 };

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 pub use scalar::Scalar;
 pub use write::{sweep_text, write_sweep};
 
+use crate::above::{ABOVE_S_E2E, is_above};
 use crate::format::{number, ratio};
 use crate::measures::Measures;
 
@@ -89,7 +90,7 @@ impl Sweep {
         last.filter(|name| alike == 1 && *name != "name").unwrap_or(field)
     }
 
-    /// Where each scheduler did best, one sentence a line.
+    /// Where each scheduler did best, one sentence a line, and what must be said of the bounds.
     fn headline(&self) -> Vec<String> {
         let best = |(entry, name): (usize, String)| {
             let rows = self.rows.iter().filter(|row| row.entry == entry);
@@ -111,7 +112,8 @@ impl Sweep {
             let place = self.describe(&row.values, |_| true);
             Some(format!("{name}: highest {what} {} {unit}{speedup} at {place}.", number(value)))
         };
-        self.schedulers().into_iter().filter_map(best).collect()
+        let above = self.rows.iter().filter_map(|row| row.mean(|m| m.realised_share)).any(is_above);
+        self.schedulers().into_iter().filter_map(best).chain(above.then(|| ABOVE_S_E2E.into())).collect()
     }
 }
 
@@ -147,6 +149,16 @@ mod tests {
         assert_eq!(name(&["refill K=1", "refill K=1"]), "refill K=1");
         assert_eq!(name(&["refill K=1", "refill K=16"]), "refill");
         assert_eq!(name(&["refill K=1", "no refill"]), "scheduler 1");
+    }
+
+    #[test]
+    fn a_share_above_one_is_explained() {
+        let said = |share| {
+            let mut sweep = sweep(&[], &[(&[], "a", 10.0)]);
+            sweep.rows[0].repeats[0].realised_share = Some(share);
+            sweep.headline().contains(&ABOVE_S_E2E.to_owned())
+        };
+        assert!(said(1.008) && !said(1.0));
     }
 
     #[test]

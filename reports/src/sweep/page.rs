@@ -7,10 +7,11 @@ use crate::measures::{Measure, Measures};
 use crate::table::{MISSING, Section, Table, TableRow};
 
 /// The figures that have a column; the files have all of them.
-const SHOWN: [&str; 11] = [
+const SHOWN: [&str; 12] = [
     "throughput_tokens_per_s",
     "speedup",
     "s_e2e",
+    "s_roof",
     "realised_share",
     "goodput_requests_per_s",
     "mean_core_batch",

@@ -8,10 +8,11 @@ use crate::measures::{Measure, Measures};
 use crate::report::Report;
 
 /// The figures that have a row; `summary.json` has all of them.
-const SHOWN: [&str; 15] = [
+const SHOWN: [&str; 16] = [
     "throughput_tokens_per_s",
     "speedup",
     "s_e2e",
+    "s_roof",
     "realised_share",
     "capacity_requests_per_s",
     "goodput_requests_per_s",

@@ -36,6 +36,7 @@ fn speed(report: &Report) -> Vec<Option<TableRow>> {
                 || run.capacity.as_ref().and_then(|capacity| Some(capacity.speedup? / capacity.realised_share?));
             bounds(run).map(|b| b.s_e2e).or_else(capacity).map(ratio)
         }),
+        row(report, d::S_ROOF, |run| bounds(run)?.s_roof.map(ratio)),
         row(report, d::REALISED_SHARE, |run| {
             let capacity = || run.capacity.as_ref()?.realised_share;
             bounds(run).map(|b| b.realised_share).or_else(capacity).map(percent)

@@ -91,7 +91,7 @@ pub struct Load {
     pub capacity_per_s: Option<f64>,
     /// Whether the SLO was kept and the queue did not grow, by the model.
     pub predicted_carried: Option<bool>,
-    /// The same in every live run.
+    /// The same in the live runs; `None` if they disagree.
     pub measured_carried: Option<bool>,
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use engine::architecture::Architecture;
 use miette::{Report, miette};
+use reports::ABOVE_S_E2E;
 use sim::explore::{self, Split};
 use sim::load::{self, LoadError};
 use sim::plan::Plan;
@@ -42,7 +43,9 @@ pub(super) fn serve(arguments: &ExploreArguments) -> Result<(), Report> {
         explore::explore(&plan, &models, &arguments.gpus).map_err(|error| show::plan_error(&error, &loaded))?;
     let study = explore::study(&plan, &explored);
     study.write(&dir).map_err(|error| miette!("{error}"))?;
-    show::print(&format!("{}\nwritten to {}\n", study.grid.text(), dir.display()))
+    let above = explored.iter().any(explore::Explored::is_above).then(|| format!("\n{ABOVE_S_E2E}\n"));
+    let text = study.grid.text() + &above.unwrap_or_default();
+    show::print(&format!("{text}\nwritten to {}\n", dir.display()))
 }
 
 fn read(path: &Path) -> Result<Vec<Architecture>, Report> {

@@ -22,7 +22,7 @@ pub fn study(plan: &Plan, explored: &[Explored]) -> Study<Vec<Row>> {
     columns.extend(LAYOUTS.map(|layout| format!("{layout}, KiB/token")));
     columns.extend(CONTEXTS.map(|context| format!("B*({context})")));
     columns.extend(DEPTH_SHARES.map(|share| format!("S_dec at {}%", 100.0 * share)));
-    columns.extend(["mean depth", "S_dec", "S_e2e"].map(String::from));
+    columns.extend(["mean depth", "S_dec", "S_e2e", "S_roof"].map(String::from));
     let schedulers = explored.first().map(|one| one.speedups.as_slice()).unwrap_or_default();
     columns.extend(schedulers.iter().map(|(name, ..)| format!("{name}, x")));
     let mut grid = Grid::new(columns);
@@ -63,6 +63,8 @@ pub struct Row {
     pub s_dec: f64,
     /// S_e2e with the workload's prefill.
     pub s_e2e: f64,
+    /// S_roof on the device.
+    pub s_roof: Option<f64>,
     /// Simulated speed-up of each scheduler.
     pub speedups: Vec<(String, f64)>,
 }
@@ -83,6 +85,7 @@ impl Row {
             mean_depth: explored.mean_depth,
             s_dec: explored.s_dec,
             s_e2e: explored.s_e2e,
+            s_roof: explored.s_roof,
             speedups: explored.speedups.iter().map(|(name, _, speedup)| (name.clone(), *speedup)).collect(),
         }
     }
@@ -93,10 +96,10 @@ impl Row {
             .chain(self.kv_kib_per_token)
             .chain(self.saturation_batch)
             .chain(self.s_dec_at_shares)
-            .chain([self.mean_depth, self.s_dec, self.s_e2e])
-            .chain(self.speedups.iter().map(|(_, speedup)| *speedup));
+            .chain([self.mean_depth, self.s_dec, self.s_e2e]);
         let names = [&self.architecture, &self.gpu].map(Cell::text);
-        names.into_iter().chain(numbers.map(Cell::from)).collect()
+        let speedups = self.speedups.iter().map(|(_, speedup)| Cell::from(*speedup));
+        names.into_iter().chain(numbers.map(Cell::from)).chain([self.s_roof.into()]).chain(speedups).collect()
     }
 }
 

@@ -24,6 +24,7 @@ pub(super) fn headline(metrics: &RunMetrics, bounds: Option<&Bounds>) -> Vec<(St
         named.push(("speedup".into(), bounds.speedup));
         named.push(("s_dec".into(), bounds.s_dec));
         named.push(("s_e2e".into(), bounds.s_e2e));
+        named.extend(bounds.s_roof.map(|bound| ("s_roof".into(), bound)));
         named.push(("realised_share".into(), bounds.realised_share));
     }
     let latencies: [(&str, &LatencySummary); 5] = [

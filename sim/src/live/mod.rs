@@ -96,8 +96,14 @@ pub(crate) fn validation(plan: &Plan, predicted: &[Served], measured: &[Vec<Serv
     let repeats = measured.first().map_or(0, Vec::len);
     let bounds = |runs: Vec<RunMetrics>| if plan.online() { Vec::new() } else { compare::bounds(plan, &runs) };
     let predicted_bounds = bounds(predicted.iter().map(|run| run.metrics.clone()).collect());
-    let measured_bounds: Vec<Vec<Bounds>> =
-        (0..repeats).map(|repeat| bounds(measured.iter().map(|runs| runs[repeat].metrics.clone()).collect())).collect();
+    // Offline both sides do the same work, which journals of older programs do not tell.
+    let done = |(live, model): (&Vec<Served>, &Served), repeat: usize| {
+        let metrics = live[repeat].metrics.clone();
+        RunMetrics { work: metrics.work.or(model.metrics.work), ..metrics }
+    };
+    let measured_bounds: Vec<Vec<Bounds>> = (0..repeats)
+        .map(|repeat| bounds(measured.iter().zip(predicted).map(|pair| done(pair, repeat)).collect()))
+        .collect();
     let floors =
         if plan.scenario.output.floor && !plan.online() { compare::at_floor(&plan.at_floor()) } else { Vec::new() };
     let scheduler = |(index, planned): (usize, &Planned)| {

@@ -40,7 +40,7 @@ fn compare(plan: &Plan, shared: &Shared) -> Vec<Measures> {
     }
     let full_depth = plan.schedulers.iter().position(|planned| planned.config.mode == Mode::ContinuousBatching);
     let baseline = full_depth.map_or_else(|| shared.run(plan, &plan.baseline()), |index| runs[index]);
-    let against = runs.iter().map(|run| match run.speed.against(&baseline.speed, &plan.model) {
+    let against = runs.iter().map(|run| match run.speed.against(&baseline.speed, plan) {
         Some(bounds) => run.measures.with_bounds(&bounds),
         None => run.measures,
     });

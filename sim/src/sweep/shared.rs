@@ -38,7 +38,7 @@ impl Shared {
         *cell.get_or_init(|| {
             let Ok(recorder) = run::run(plan, planned, &mut Discard);
             let metrics = recorder.metrics();
-            Outcome { measures: Measures::new(&metrics), speed: Speed::of(&metrics) }
+            Outcome { measures: Measures::new(&metrics), speed: Speed::of(&metrics, plan) }
         })
     }
 }

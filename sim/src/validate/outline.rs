@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::metrics::LatencySummary;
-use reports::{Cell, Grid};
+use reports::{ABOVE_S_E2E, Cell, Grid, is_above};
 
 use super::jobs::{Job, jobs};
 use super::predict::Predicted;
@@ -23,6 +23,7 @@ pub fn outline(runs: &[Run], predicted: &Predicted) -> String {
         "tokens/s",
         "speed-up",
         "S_e2e",
+        "S_roof",
         "TTFT, ms",
         "TPOT, ms",
         "carried",
@@ -34,9 +35,11 @@ pub fn outline(runs: &[Run], predicted: &Predicted) -> String {
     let mut keys = BTreeSet::new();
     let mut new: Vec<Job> = jobs(runs);
     new.retain(|job| keys.insert(job.key(runs, device, &contents)));
+    let mut above = false;
     for (index, run) in runs.iter().enumerate() {
-        push(run, index, predicted, &new, &mut grid);
+        above |= push(run, index, predicted, &new, &mut grid);
     }
+    let above = if above { format!("\n{ABOVE_S_E2E}\n") } else { String::new() };
     let mut tiers: BTreeMap<(u32, u32), f64> = BTreeMap::new();
     for job in &new {
         let seconds = predicted.seconds(job.run, job.part, job.scheduler);
@@ -45,15 +48,16 @@ pub fn outline(runs: &[Run], predicted: &Predicted) -> String {
     let tiers = tiers.iter().map(|((tier, repeat), seconds)| {
         format!("tier {tier}, repeat {repeat}: {seconds:.0} s of live runs, by the model\n")
     });
-    grid.text() + "\n" + &tiers.collect::<String>()
+    grid.text() + &above + "\n" + &tiers.collect::<String>()
 }
 
 fn mean_ms(latency: &LatencySummary) -> Option<f64> {
     (latency.count > 0).then_some(1e3 * latency.mean)
 }
 
-/// A row per scheduler, with the live runs that are `new` here.
-fn push(run: &Run, index: usize, predicted: &Predicted, new: &[Job], grid: &mut Grid) {
+/// A row per scheduler, with the live runs that are `new` here; returns whether a speed-up is above S_e2e.
+fn push(run: &Run, index: usize, predicted: &Predicted, new: &[Job], grid: &mut Grid) -> bool {
+    let mut above = false;
     for (at, part) in run.parts.iter().enumerate() {
         let metrics: Vec<_> = predicted.part(index, at).iter().map(|run| run.metrics.clone()).collect();
         let bounds = if run.online() { Vec::new() } else { compare::bounds(&part.plan, &metrics) };
@@ -62,6 +66,7 @@ fn push(run: &Run, index: usize, predicted: &Predicted, new: &[Job], grid: &mut 
             let live_runs = new.iter().filter(here).count() as f64;
             let seconds = live_runs * predicted.seconds(index, at, scheduler);
             let (metrics, bounds) = (&metrics[scheduler], bounds.get(scheduler));
+            above |= bounds.is_some_and(|bounds| is_above(bounds.realised_share));
             let carried = part.plan.slo().filter(|_| run.online()).map(|slo| slo.carried(metrics));
             grid.push(vec![
                 Cell::text(&run.entry.name),
@@ -72,6 +77,7 @@ fn push(run: &Run, index: usize, predicted: &Predicted, new: &[Job], grid: &mut 
                 metrics.throughput_tokens_per_s.into(),
                 bounds.map(|bounds| bounds.speedup).into(),
                 bounds.map(|bounds| bounds.s_e2e).into(),
+                bounds.and_then(|bounds| bounds.s_roof).into(),
                 mean_ms(&metrics.ttft).into(),
                 mean_ms(&metrics.tpot).into(),
                 carried.map_or(Cell::Missing, |carried| Cell::text(if carried { "yes" } else { "no" })),
@@ -80,4 +86,5 @@ fn push(run: &Run, index: usize, predicted: &Predicted, new: &[Job], grid: &mut 
             ]);
         }
     }
+    above
 }

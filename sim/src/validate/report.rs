@@ -84,9 +84,10 @@ impl Session<'_> {
         let slo = self.runs[run].parts[part].plan.slo();
         let predicted = &self.predicted.part(run, part)[0].metrics;
         let measured = (0..repeats).map(|repeat| self.measured(Job { run, part, scheduler: 0, repeat })?.carried);
+        let measured: Option<Vec<bool>> = measured.collect();
         Load {
             predicted_carried: slo.map(|slo| slo.carried(predicted)),
-            measured_carried: measured.reduce(|all, one| Some(all? && one?)).flatten(),
+            measured_carried: measured.and_then(|runs| agreed(&runs)),
             ..load
         }
     }
@@ -118,6 +119,12 @@ impl Session<'_> {
     }
 }
 
+/// What all live runs say alike; `None` if they differ, which judges nothing.
+fn agreed(runs: &[bool]) -> Option<bool> {
+    let (first, rest) = runs.split_first()?;
+    rest.iter().all(|other| other == first).then_some(*first)
+}
+
 fn untested(run: &Run, part: usize, carries: &Carries) -> CapacityPair {
     let plan = &run.parts[part].plan;
     CapacityPair {
@@ -127,5 +134,19 @@ fn untested(run: &Run, part: usize, carries: &Carries) -> CapacityPair {
         predicted: carries.capacity.clone(),
         floor: carries.floor.clone(),
         tested: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeats_that_disagree_about_a_load_say_nothing_of_it() {
+        let check = |runs: &[bool], said| assert_eq!(agreed(runs), said, "{runs:?}");
+        check(&[true, true], Some(true));
+        check(&[false], Some(false));
+        check(&[true, false], None);
+        check(&[], None);
     }
 }

@@ -51,7 +51,7 @@ impl CapacityPair {
         let predicted = self.predicted.requests_per_s.filter(|_| !self.tested.is_empty())?;
         let below = self.carried_per_s().map_or(0.0, |carried| (predicted / carried - 1.0).min(0.0));
         let above = self.refused_per_s().map_or(0.0, |refused| (predicted / refused - 1.0).max(0.0));
-        Some(Verdict { metric: "capacity_requests_per_s".into(), off: below + above, allowed: TOLERANCE })
+        Some(Verdict::certain("capacity_requests_per_s", below + above, TOLERANCE))
     }
 
     /// The bound that the capacities' ratio is set against.
@@ -64,6 +64,11 @@ impl CapacityPair {
 pub(super) fn measured_speedup(pair: &CapacityPair, all: &[CapacityPair]) -> Option<f64> {
     let baseline = all.iter().find(|other| other.baseline && other.group == pair.group)?;
     Some(pair.carried_per_s()? / baseline.carried_per_s()?)
+}
+
+/// That ratio's share of S_e2e.
+pub(super) fn measured_share(pair: &CapacityPair, all: &[CapacityPair]) -> Option<f64> {
+    Some(measured_speedup(pair, all)? / pair.s_e2e()?)
 }
 
 #[cfg(test)]

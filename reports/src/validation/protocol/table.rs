@@ -1,6 +1,6 @@
 //! All pairs as CSV, and what people read of them.
 
-use super::capacity::measured_speedup;
+use super::capacity::{measured_share, measured_speedup};
 use super::{CapacityPair, Protocol, ProtocolRun};
 use crate::format::{number, percent, ratio};
 use crate::grid::{Cell, Grid};
@@ -67,7 +67,13 @@ fn pair_row(
 }
 
 fn judged(verdict: Option<&Verdict>) -> [Cell; 3] {
-    let word = |verdict: &Verdict| Cell::text(if verdict.met() { "pass" } else { "miss" });
+    let word = |verdict: &Verdict| {
+        Cell::text(match verdict.met() {
+            Some(true) => "pass",
+            Some(false) => "miss",
+            None => "not judged",
+        })
+    };
     [
         verdict.map(|verdict| verdict.off).into(),
         verdict.map(|verdict| verdict.allowed).into(),
@@ -109,8 +115,17 @@ fn row(scheduler: &SchedulerValidation, verdict: &Verdict) -> TableRow {
             side(|pair| pair.measured),
             format!("{}%", percent(verdict.off)),
             format!("{}%", percent(verdict.allowed)),
-            if verdict.met() { "pass".into() } else { "MISS".into() },
+            shown(verdict),
         ],
+    }
+}
+
+/// A verdict as people read it.
+fn shown(verdict: &Verdict) -> String {
+    match verdict.reason() {
+        Some(reason) => format!("not judged: {reason}"),
+        None if verdict.met() == Some(true) => "pass".into(),
+        None => "MISS".into(),
     }
 }
 
@@ -146,7 +161,6 @@ fn capacity_row(pair: &CapacityPair, all: &[CapacityPair]) -> TableRow {
     let share = |value: Option<f64>| value.map_or(MISSING.into(), |value| format!("{}%", percent(value)));
     let speedup = measured_speedup(pair, all);
     let tested: Vec<_> = pair.tested.iter().map(|tested| number(tested.rate_per_s)).collect();
-    let verdict = |verdict: Verdict| if verdict.met() { "pass" } else { "MISS" };
     TableRow {
         name: pair.scheduler.clone(),
         unit: "requests/s".into(),
@@ -155,13 +169,13 @@ fn capacity_row(pair: &CapacityPair, all: &[CapacityPair]) -> TableRow {
             pair.predicted.rates.cell().unwrap_or_else(|| MISSING.into()),
             rate(pair.carried_per_s()),
             rate(pair.refused_per_s()),
-            pair.verdict().map_or(MISSING, verdict).into(),
+            pair.verdict().as_ref().map_or(MISSING.into(), shown),
             tested.join(", "),
             times(pair.predicted.speedup),
             times(speedup),
             times(pair.s_e2e()),
             share(pair.predicted.realised_share),
-            share(speedup.zip(pair.s_e2e()).map(|(speedup, bound)| speedup / bound)),
+            share(measured_share(pair, all)),
             share(pair.floor.as_ref().and_then(|floor| floor.realised_share)),
         ],
     }

@@ -1,9 +1,12 @@
 //! A protocol for the terminal: what was kept, and what was missed.
 
-use super::{Protocol, ProtocolRun, table};
+use super::capacity::measured_share;
+use super::{CapacityPair, Protocol, ProtocolRun, table};
+use crate::above::{ABOVE_S_E2E, is_above};
 use crate::format::{number, percent, ratio};
 use crate::table::render;
-use crate::validation::text::judged;
+use crate::validation::text::{STEADIER, judged};
+use crate::validation::tolerance::Tally;
 use crate::validation::{SchedulerValidation, Validation, Verdict};
 
 /// Per run and scheduler its headline figures and missed tolerances, then the capacities.
@@ -36,6 +39,9 @@ pub fn protocol_text(protocol: &Protocol) -> String {
             ));
         }
     }
+    if tally(protocol).not_judged > 0 {
+        text.push_str(&format!("\n{STEADIER} Set a run's repeats, and workload.requests or window_s.\n"));
+    }
     let capacities = table::capacities(protocol);
     if !capacities.sections.is_empty() {
         text.push_str("\nCapacity under the SLO\n");
@@ -50,22 +56,41 @@ fn live_runs(repeats: u32) -> String {
 
 /// The sentences to remember.
 pub(super) fn headline(protocol: &Protocol) -> Vec<String> {
-    let measured = protocol.measured().count();
-    let verdicts: Vec<Verdict> = protocol.measured().flat_map(|(_, validation)| all(validation)).collect();
-    let capacities = protocol.capacities.iter().filter_map(super::CapacityPair::verdict);
-    let verdicts: Vec<Verdict> = verdicts.into_iter().chain(capacities).collect();
-    let kept = verdicts.iter().filter(|verdict| verdict.met()).count();
-    let mut sentences = vec![format!(
-        "{measured} of {} runs are measured; {kept} of {} predictions are within their tolerances.",
-        protocol.runs.len(),
-        verdicts.len()
-    )];
+    let Tally { met, missed, not_judged } = tally(protocol);
+    let verdicts = match not_judged {
+        0 => format!("{met} of {} predictions are within their tolerances", met + missed),
+        _ => format!(
+            "of {} predictions {met} are within their tolerances and {missed} are not; not judged, because repeats differ: {not_judged}",
+            met + missed + not_judged
+        ),
+    };
+    let (measured, runs) = (protocol.measured().count(), protocol.runs.len());
+    let mut sentences = vec![format!("{measured} of {runs} runs are measured; {verdicts}.")];
     sentences.extend(protocol.measured().find_map(|(run, validation)| best(run, validation)));
+    sentences.extend(shares(protocol).any(is_above).then(|| ABOVE_S_E2E.into()));
     sentences
 }
 
-fn all(validation: &Validation) -> Vec<Verdict> {
-    validation.schedulers.iter().flat_map(|scheduler| scheduler.verdicts(validation.online)).collect()
+fn tally(protocol: &Protocol) -> Tally {
+    let of_run = |(_, validation): (&ProtocolRun, &Validation)| -> Vec<Verdict> {
+        validation.schedulers.iter().flat_map(|scheduler| scheduler.verdicts(validation.online)).collect()
+    };
+    let capacities = protocol.capacities.iter().filter_map(CapacityPair::verdict);
+    Tally::of(&protocol.measured().flat_map(of_run).chain(capacities).collect::<Vec<_>>())
+}
+
+/// Every share of S_e2e that is shown.
+fn shares(protocol: &Protocol) -> impl Iterator<Item = f64> {
+    let schedulers = protocol.measured().flat_map(|(_, validation)| &validation.schedulers);
+    let runs = schedulers.flat_map(|scheduler| {
+        let sides = scheduler.metric("realised_share").map(|pair| [pair.predicted, pair.measured]);
+        sides.into_iter().flatten().chain(scheduler.floor.map(|floor| floor.realised_share))
+    });
+    let capacities = protocol.capacities.iter().flat_map(|pair| {
+        let floor = pair.floor.as_ref().and_then(|floor| floor.realised_share);
+        [pair.predicted.realised_share, measured_share(pair, &protocol.capacities), floor].into_iter().flatten()
+    });
+    runs.chain(capacities)
 }
 
 /// The fastest scheduler of an offline run.
