@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 const SCENARIO: &str = "model: tiny-ouro
-profile: { roofline: { gpu: h200 } }
+profile: { roofline: { gpu: h200, bandwidth_share: 0.001, compute_share: 0.001 } }
 workload:
   lengths: { fixed: { prompt_tokens: 9, output_tokens: 6 } }
   requests: 12

@@ -309,6 +309,6 @@ fn a_protocol_lists_no_time_of_what_was_not_served() {
     assert_eq!(rows.len(), 3, "{text}");
     for row in rows {
         let row = row.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(row.contains("20 – 0.000 – – – – – 1"), "{row}");
+        assert!(row.contains("20 – 0.000 – – – – – – 1"), "{row}");
     }
 }

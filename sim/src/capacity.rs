@@ -95,7 +95,7 @@ pub fn rate(plan: &Plan) -> Option<f64> {
     }
 }
 
-/// A scheduler's run of the same plan at another rate; `None` without a rate, or if no run can have this one.
+/// A scheduler's run of the same plan at another rate; `None` without a rate, or if it has more requests than a search tries.
 fn at_rate(plan: &Plan, planned: &Planned, rate_per_s: f64) -> Option<RunMetrics> {
     let mut plan = plan.clone();
     match &mut plan.scenario.workload.arrivals {
@@ -109,6 +109,9 @@ fn at_rate(plan: &Plan, planned: &Planned, rate_per_s: f64) -> Option<RunMetrics
         Err(TracesError::NoRequests | TracesError::TooMany { .. } | TracesError::TooLate { .. }) => return None,
         Err(error) => unreachable!("the workload was built before at another rate: {error}"),
     };
+    if plan.workload.requests() > search::MAX_REQUESTS {
+        return None;
+    }
     let Ok(recorder) = run::run(&plan, planned, &mut Discard);
     Some(recorder.metrics())
 }

@@ -12,6 +12,9 @@ const PRECISION: f64 = 0.01;
 /// Doublings or halvings of the scenario's rate, should nothing else end them.
 const MAX_STEPS: u32 = 64;
 
+/// Requests of a run at one rate: beyond them a search would take hours.
+pub(super) const MAX_REQUESTS: u32 = 1_000_000;
+
 /// What hardly changes anything: requests that overlap for less than this share of their time are as good as alone, and such
 /// that arrive within this share of it have arrived at once.
 const HARDLY: f64 = 0.01;
@@ -110,7 +113,7 @@ impl Search<'_> {
         if self.tried.iter().any(|tried| tried.rate_per_s > low && tried.carried.is_none()) {
             return format!("at higher rates {TOO_SHORT}");
         }
-        "a higher rate has more requests than a run can have: lower duration_s, or set workload.requests".into()
+        format!("a higher rate has more than {MAX_REQUESTS} requests: lower duration_s, or set workload.requests")
     }
 
     fn why_none(&self) -> String {
