@@ -36,4 +36,6 @@ pub struct Arrival {
     pub request: Request,
     /// The true output length, at least 1 and at most `request.max_output_tokens`.
     pub output_tokens: u32,
+    /// How long after its arrival its client stops waiting, unless it is over by then.
+    pub cancel_after: Option<Nanos>,
 }

@@ -1,4 +1,4 @@
-//! Workload files: `prompt_tokens,output_tokens[,arrival_s][,exit_depths]` as CSV or Parquet.
+//! Workload files: `prompt_tokens,output_tokens[,arrival_s][,cancel_after_s][,exit_depths]` as CSV or Parquet.
 //!
 //! One row a request, in order of arrival. `arrival_s` counts seconds from the run's start. `exit_depths` has one depth
 //! per decoded token after the first (so `output_tokens - 1`), separated by spaces; in Parquet it may also be a list of
@@ -26,20 +26,24 @@ use crate::file::write::{Contents, FileWriter, RecordedRequest};
 use crate::lengths::Pair;
 
 /// The known columns.
-pub const COLUMNS: [&str; 4] = [PROMPT_TOKENS, OUTPUT_TOKENS, ARRIVAL_S, EXIT_DEPTHS];
+pub const COLUMNS: [&str; 5] = [PROMPT_TOKENS, OUTPUT_TOKENS, ARRIVAL_S, CANCEL_AFTER_S, EXIT_DEPTHS];
 
 const PROMPT_TOKENS: &str = "prompt_tokens";
 const OUTPUT_TOKENS: &str = "output_tokens";
 const ARRIVAL_S: &str = "arrival_s";
+const CANCEL_AFTER_S: &str = "cancel_after_s";
 const EXIT_DEPTHS: &str = "exit_depths";
 const SCHEDULER: &str = "scheduler";
 const REQUEST: &str = "request";
 
-/// A workload file in memory: 8 bytes a request, 8 more for its arrival, and one per decoded token for exits.
+/// A workload file in memory: 8 bytes a request, 8 more for its arrival, 16 where some are cancelled, and one per decoded
+/// token for exits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rows {
     pub(crate) lengths: Vec<Pair>,
     pub(crate) arrivals: Option<Vec<Nanos>>,
+    /// How long after its arrival each client gives up, if the file says.
+    pub(crate) cancels: Option<Vec<Option<Nanos>>>,
     pub(crate) exits: Option<RecordedExits>,
 }
 
@@ -80,12 +84,17 @@ impl Rows {
 
     /// Writes a .csv or .parquet file with the columns that there are.
     pub fn write(&self, path: &Path) -> Result<(), TracesError> {
-        let contents = Contents { arrivals: self.arrivals.is_some(), exits: self.exits.is_some() };
+        let contents = Contents {
+            arrivals: self.arrivals.is_some(),
+            cancels: self.cancels.is_some(),
+            exits: self.exits.is_some(),
+        };
         let mut writer = FileWriter::create(path, contents)?;
         for (row, &(prompt_tokens, output_tokens)) in self.lengths.iter().enumerate() {
             let arrival = self.arrival(row).unwrap_or(Nanos::ZERO);
             let exit_depths = self.exits.as_ref().map_or(&[][..], |exits| exits.of(RequestId(row as u32)));
-            writer.push(&RecordedRequest { prompt_tokens, output_tokens, arrival, exit_depths })?;
+            let cancel_after = self.cancel_after(row);
+            writer.push(&RecordedRequest { prompt_tokens, output_tokens, arrival, cancel_after, exit_depths })?;
         }
         writer.finish()
     }
@@ -100,6 +109,7 @@ impl Rows {
         Self {
             lengths: rows.iter().map(|&row| self.lengths[row]).collect(),
             arrivals: self.arrivals.as_ref().map(|arrivals| rows.iter().map(|&row| arrivals[row]).collect()),
+            cancels: self.cancels.as_ref().map(|cancels| rows.iter().map(|&row| cancels[row]).collect()),
             exits,
         }
     }
@@ -122,6 +132,11 @@ impl Rows {
     /// Arrival of a row; `None` behind the last, or if arrivals were not wanted.
     pub fn arrival(&self, row: usize) -> Option<Nanos> {
         self.arrivals.as_ref()?.get(row).copied()
+    }
+
+    /// How long after its arrival a row's client gives up, if it does.
+    pub fn cancel_after(&self, row: usize) -> Option<Nanos> {
+        self.cancels.as_ref()?.get(row).copied().flatten()
     }
 
     /// Exit depths, if they were wanted.

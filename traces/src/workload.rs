@@ -85,7 +85,8 @@ impl Workload {
             Source::File(rows) => Lengths::File(rows, 0),
         };
         let times = self.times().expect("a workload that reads arrivals from a file has one");
-        Requests { times, lengths, max_output_tokens: self.max_output_tokens, next: 0, end: self.requests }
+        let (rows, max_output_tokens) = (self.rows(), self.max_output_tokens);
+        Requests { times, lengths, rows, max_output_tokens, next: 0, end: self.requests }
     }
 
     /// The true exit depths.
@@ -138,6 +139,7 @@ impl Workload {
 pub struct Requests<'a> {
     times: ArrivalTimes<'a>,
     lengths: Lengths<'a>,
+    rows: Option<&'a Rows>,
     max_output_tokens: Option<u32>,
     next: u32,
     end: u32,
@@ -152,12 +154,14 @@ impl Iterator for Requests<'_> {
         }
         let arrival = self.times.next()?;
         let (prompt_tokens, output_tokens) = self.lengths.next()?;
+        let cancel_after = self.rows.and_then(|rows| rows.cancel_after(self.next as usize));
         let id = RequestId(self.next);
         self.next += 1;
         let max_output_tokens = self.max_output_tokens.unwrap_or(output_tokens);
         Some(Arrival {
             request: Request { id, arrival, prompt_tokens, max_output_tokens },
             output_tokens: output_tokens.min(max_output_tokens),
+            cancel_after,
         })
     }
 

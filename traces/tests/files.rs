@@ -155,6 +155,11 @@ fn parquet_files_of_other_writers_are_read() {
     }
 }
 
+/// Some clients give up, after as many microseconds as their prompt has tokens.
+fn cancel_after(prompt_tokens: u32) -> Option<Nanos> {
+    prompt_tokens.is_multiple_of(3).then(|| Nanos(u64::from(prompt_tokens) * 1000))
+}
+
 fn write(path: &Path, rows: &[(u32, u64, Vec<u8>)]) {
     let mut writer = FileWriter::create(path, Contents::ALL).unwrap();
     for (prompt_tokens, arrival_ns, depths) in rows {
@@ -164,6 +169,7 @@ fn write(path: &Path, rows: &[(u32, u64, Vec<u8>)]) {
                 prompt_tokens: *prompt_tokens,
                 output_tokens: exit_depths.len() as u32 + 1,
                 arrival: Nanos(*arrival_ns),
+                cancel_after: cancel_after(*prompt_tokens),
                 exit_depths: &exit_depths,
             })
             .unwrap();
@@ -192,11 +198,24 @@ proptest! {
             for (index, (prompt, time_ns, depths)) in rows.iter().enumerate() {
                 prop_assert_eq!(read.lengths(index), Some((*prompt, depths.len() as u32 + 1)));
                 prop_assert_eq!(read.arrival(index), Some(Nanos(*time_ns)));
+                prop_assert_eq!(read.cancel_after(index), cancel_after(*prompt));
                 let of: Vec<u8> = exits.of(RequestId(index as u32)).iter().map(|depth| depth.0).collect();
                 prop_assert_eq!(&of, depths);
             }
         }
     }
+}
+
+#[test]
+fn a_client_that_gives_up_is_read_wherever_it_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.csv");
+    std::fs::write(&path, "cancel_after_s,prompt_tokens,output_tokens\n,4,2\n0.25,4,2\n").unwrap();
+    let rows = Rows::read(&path, Wanted::default()).unwrap();
+    assert_eq!([0, 1].map(|row| rows.cancel_after(row)), [None, Some(Nanos(250_000_000))]);
+    std::fs::write(&path, "prompt_tokens,output_tokens,cancel_after_s\n4,2,-1\n").unwrap();
+    let error = Rows::read(&path, Wanted::default()).unwrap_err().to_string();
+    assert!(error.contains("line 2, field `cancel_after_s`: must be seconds since the request's arrival"), "{error}");
 }
 
 #[test]

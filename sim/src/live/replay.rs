@@ -45,6 +45,7 @@ pub(super) fn recorded(
             prompt_tokens: arrival.request.prompt_tokens,
             output_tokens: arrival.output_tokens,
             arrival: arrival.request.arrival,
+            cancel_after: arrival.cancel_after,
             exit_depths,
         })?;
         exit_depths.iter().try_for_each(|depth| allowed.check(*depth))?;

@@ -9,7 +9,7 @@ use ::csv::{ByteRecord, Reader, ReaderBuilder, Trim};
 use crate::error::{Place, TracesError};
 use crate::file::intake::Intake;
 use crate::file::schedulers::{Parts, REPEAT, RUN};
-use crate::file::{ARRIVAL_S, OUTPUT_TOKENS, PROMPT_TOKENS, REQUEST, SCHEDULER};
+use crate::file::{ARRIVAL_S, CANCEL_AFTER_S, OUTPUT_TOKENS, PROMPT_TOKENS, REQUEST, SCHEDULER};
 use crate::numbers::parse_whole;
 
 /// Bytes read at once.
@@ -59,6 +59,12 @@ pub(super) fn read(intake: &mut Intake<'_>) -> Result<(), TracesError> {
         if let Some(column) = columns.arrival_s {
             let time_s = intake.parsed(place, ARRIVAL_S, "a number", field(column), |text| text.parse().ok())?;
             intake.arrival(place, time_s)?;
+        }
+        if let Some(column) = columns.cancel_after_s {
+            let text = field(column);
+            let parse = |text: &str| text.parse().ok();
+            let time_s = (!text.is_empty()).then(|| intake.parsed(place, CANCEL_AFTER_S, "a number", text, parse));
+            intake.cancel_after(place, time_s.transpose()?)?;
         }
         if let Some(column) = columns.exit_depths {
             intake.exit_depths_text(place, field(column))?;

@@ -7,7 +7,9 @@ use engine::units::{Depth, Nanos};
 use crate::arrivals::MAX_ARRIVAL_S;
 use crate::error::{Place, TracesError};
 use crate::exits::replay::RecordedExits;
-use crate::file::{ARRIVAL_S, COLUMNS, EXIT_DEPTHS, OUTPUT_TOKENS, PROMPT_TOKENS, REQUEST, Rows, SCHEDULER, Wanted};
+use crate::file::{
+    ARRIVAL_S, CANCEL_AFTER_S, COLUMNS, EXIT_DEPTHS, OUTPUT_TOKENS, PROMPT_TOKENS, REQUEST, Rows, SCHEDULER, Wanted,
+};
 use crate::numbers::{MAX_REQUESTS, MAX_TOKENS, parse_whole};
 
 /// Collects rows and checks them.
@@ -27,6 +29,7 @@ pub(super) struct Columns {
     pub(super) prompt_tokens: usize,
     pub(super) output_tokens: usize,
     pub(super) arrival_s: Option<usize>,
+    pub(super) cancel_after_s: Option<usize>,
     pub(super) exit_depths: Option<usize>,
     pub(super) scheduler: Option<usize>,
     pub(super) request: Option<usize>,
@@ -37,6 +40,7 @@ impl<'a> Intake<'a> {
         let rows = Rows {
             lengths: Vec::new(),
             arrivals: wanted.arrivals.then(Vec::new),
+            cancels: None,
             exits: wanted.exits.map(|_| RecordedExits::default()),
         };
         Self { path, wanted, scheduler, order: None, rows, last_arrival_s: 0.0 }
@@ -66,11 +70,13 @@ impl<'a> Intake<'a> {
             prompt_tokens: find(PROMPT_TOKENS, "")?,
             output_tokens: find(OUTPUT_TOKENS, "")?,
             arrival_s: find_if(self.wanted.arrivals, ARRIVAL_S, ", which `arrivals: trace` reads")?,
+            cancel_after_s: names.iter().position(|name| name == CANCEL_AFTER_S),
             exit_depths: find_if(self.wanted.exits.is_some(), EXIT_DEPTHS, ", which `exits: replay` reads")?,
             scheduler: of_a_run(SCHEDULER),
             request: of_a_run(REQUEST),
         };
         self.order = columns.request.map(|_| Vec::new());
+        self.rows.cancels = columns.cancel_after_s.map(|_| Vec::new());
         Ok(columns)
     }
 
@@ -128,6 +134,20 @@ impl<'a> Intake<'a> {
         self.last_arrival_s = time_s;
         if let Some(arrivals) = &mut self.rows.arrivals {
             arrivals.push(Nanos::from_secs(time_s));
+        }
+        Ok(())
+    }
+
+    /// How long after its arrival the row's client gives up; never, if that is not said.
+    pub(super) fn cancel_after(&mut self, place: Place, time_s: Option<f64>) -> Result<(), TracesError> {
+        if let Some(time_s) = time_s.filter(|time_s| !(0.0..=MAX_ARRIVAL_S).contains(time_s)) {
+            let problem = format!(
+                "must be seconds since the request's arrival, from 0 to {MAX_ARRIVAL_S:.0e}, or empty, got {time_s}"
+            );
+            return Err(self.wrong(place, CANCEL_AFTER_S, problem));
+        }
+        if let Some(cancels) = &mut self.rows.cancels {
+            cancels.push(time_s.map(Nanos::from_secs));
         }
         Ok(())
     }

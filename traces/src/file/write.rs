@@ -14,7 +14,7 @@ use engine::units::{Depth, Nanos};
 use crate::error::TracesError;
 use crate::file::parquet::ROW_GROUP_ROWS;
 use crate::file::pending::PendingFile;
-use crate::file::{ARRIVAL_S, EXIT_DEPTHS, Format, OUTPUT_TOKENS, PROMPT_TOKENS};
+use crate::file::{ARRIVAL_S, CANCEL_AFTER_S, EXIT_DEPTHS, Format, OUTPUT_TOKENS, PROMPT_TOKENS};
 
 /// One request as it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct RecordedRequest<'a> {
     pub output_tokens: u32,
     /// The intended arrival; not looked at in a file without arrivals.
     pub arrival: Nanos,
+    /// How long after its arrival its client gives up; not looked at in a file without cancellations.
+    pub cancel_after: Option<Nanos>,
     /// One per output token after the first; not looked at in a file without exits.
     pub exit_depths: &'a [Depth],
 }
@@ -34,16 +36,18 @@ pub struct RecordedRequest<'a> {
 pub struct Contents {
     /// `arrival_s`.
     pub arrivals: bool,
+    /// `cancel_after_s`.
+    pub cancels: bool,
     /// `exit_depths`.
     pub exits: bool,
 }
 
 impl Contents {
-    /// All four columns.
-    pub const ALL: Self = Self { arrivals: true, exits: true };
+    /// All columns.
+    pub const ALL: Self = Self { arrivals: true, cancels: true, exits: true };
 
     fn columns(self) -> impl Iterator<Item = &'static str> {
-        let optional = [(self.arrivals, ARRIVAL_S), (self.exits, EXIT_DEPTHS)];
+        let optional = [(self.arrivals, ARRIVAL_S), (self.cancels, CANCEL_AFTER_S), (self.exits, EXIT_DEPTHS)];
         let present = optional.into_iter().filter_map(|(present, column)| present.then_some(column));
         [PROMPT_TOKENS, OUTPUT_TOKENS].into_iter().chain(present)
     }
@@ -91,18 +95,19 @@ impl FileWriter {
 
     /// Appends a request. Panics unless it has one exit depth per output token after the first, if exits are written.
     pub fn push(&mut self, request: &RecordedRequest<'_>) -> Result<(), TracesError> {
-        let Contents { arrivals, exits } = self.contents;
+        let Contents { arrivals, cancels, exits } = self.contents;
         if exits {
             let decoded = request.output_tokens as usize - 1;
             assert_eq!(request.exit_depths.len(), decoded, "one depth per decoded token");
         }
         match &mut self.sink {
             Sink::Csv(writer) => {
-                let time = request.arrival.0;
+                let seconds = |time: Nanos| format!("{}.{:09}", time.0 / 1_000_000_000, time.0 % 1_000_000_000);
                 let fields = [
                     Some(request.prompt_tokens.to_string()),
                     Some(request.output_tokens.to_string()),
-                    arrivals.then(|| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000)),
+                    arrivals.then(|| seconds(request.arrival)),
+                    cancels.then(|| request.cancel_after.map_or_else(String::new, seconds)),
                     exits.then(|| depths_text(request.exit_depths)),
                 ];
                 writer
@@ -145,6 +150,7 @@ struct RowGroup {
     prompt_tokens: Vec<u32>,
     output_tokens: Vec<u32>,
     arrival_s: Vec<f64>,
+    cancel_after_s: Vec<Option<f64>>,
     exit_depths: Vec<String>,
 }
 
@@ -154,6 +160,9 @@ impl RowGroup {
         self.output_tokens.push(request.output_tokens);
         if contents.arrivals {
             self.arrival_s.push(request.arrival.as_secs());
+        }
+        if contents.cancels {
+            self.cancel_after_s.push(request.cancel_after.map(Nanos::as_secs));
         }
         if contents.exits {
             self.exit_depths.push(depths_text(request.exit_depths));
@@ -167,6 +176,7 @@ impl RowGroup {
             Some(Column::new(PROMPT_TOKENS.into(), group.prompt_tokens)),
             Some(Column::new(OUTPUT_TOKENS.into(), group.output_tokens)),
             contents.arrivals.then(|| Column::new(ARRIVAL_S.into(), group.arrival_s)),
+            contents.cancels.then(|| Column::new(CANCEL_AFTER_S.into(), group.cancel_after_s)),
             contents.exits.then(|| Column::new(EXIT_DEPTHS.into(), group.exit_depths)),
         ];
         DataFrame::new_infer_height(columns.into_iter().flatten().collect())

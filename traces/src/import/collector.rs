@@ -126,7 +126,7 @@ impl Collector {
                 Some(from_the_first(path, order.iter().map(|&row| times[row]).collect())?)
             }
         };
-        Ok(Imported { rows: Rows { lengths, arrivals, exits }, tally, remarks, files })
+        Ok(Imported { rows: Rows { lengths, arrivals, cancels: None, exits }, tally, remarks, files })
     }
 }
 

@@ -96,7 +96,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Report> {
         }
         Some(Exits::Table(depths)) => ExitsConfig::Distribution { depths, correlation },
     };
-    let contents = Contents { arrivals: arrivals != ArrivalsConfig::Offline, exits: exits != ExitsConfig::FullDepth };
+    let contents = Contents {
+        arrivals: arrivals != ArrivalsConfig::Offline,
+        cancels: false,
+        exits: exits != ExitsConfig::FullDepth,
+    };
     let workload = Workload::new(&config, &exits, allowed, arguments.seed).map_err(show)?;
     write(&workload, contents, &arguments.output).map_err(show)?;
     let rows = Rows::read_all(&arguments.output, None).map_err(show)?;
@@ -117,6 +121,7 @@ fn write(workload: &Workload, contents: Contents, path: &std::path::Path) -> Res
             prompt_tokens: request.prompt_tokens,
             output_tokens,
             arrival: request.arrival,
+            cancel_after: None,
             exit_depths: &depths,
         })?;
     }
