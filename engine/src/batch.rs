@@ -30,6 +30,11 @@ impl Stage {
     pub const ALL: [Self; 7] =
         [Self::Prefill, Self::Prelude, Self::Core, Self::Coda, Self::Forward, Self::Offload, Self::Restore];
 
+    /// Its rows can choose tokens: it ends with the LM head.
+    pub fn has_head(self) -> bool {
+        matches!(self, Self::Prefill | Self::Coda | Self::Forward)
+    }
+
     /// The name in logs and tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -55,50 +60,134 @@ impl Slot {
     }
 }
 
-/// One sequence's part in a batch.
+/// One token block of the KV cache, in every plane of the core and in the boundary layers' pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Page(pub u32);
+
+impl Page {
+    /// For indexing.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Consecutive positions of one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first position, counted from 0 at the prompt's start.
+    pub first: u32,
+    /// How many; at least 1.
+    pub count: u32,
+}
+
+impl Span {
+    /// A single position, as in ordinary decode.
+    pub fn one(position: u32) -> Self {
+        Self { first: position, count: 1 }
+    }
+
+    /// The position behind the last.
+    pub fn end(&self) -> u32 {
+        self.first + self.count
+    }
+
+    /// The last position.
+    pub fn last(&self) -> u32 {
+        self.end() - 1
+    }
+
+    /// Every position, in order.
+    pub fn positions(&self) -> std::ops::Range<u32> {
+        self.first..self.end()
+    }
+}
+
+/// Where a row's activations come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Token ids that are known: a prompt's, or tokens that were made before.
+    Given,
+    /// The token that was chosen for each position; it need not have reached the host.
+    Sampled,
+    /// Each position's own state, one loop earlier.
+    Carried,
+}
+
+/// Which of a row's positions choose a token for the position behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Emits {
+    /// None: the stage has no LM head, or a prompt goes on.
+    Nothing,
+    /// The last position, as a guess that a later row at the same position replaces.
+    Draft,
+    /// The last position.
+    Last,
+    /// Every position. A token counts while the next position's input was the token chosen for it.
+    All,
+}
+
+/// One sequence's part in a batch: positions that run together at one depth.
+///
+/// A slot may appear several times in a batch, with spans that do not overlap. Positions of one slot at one depth store
+/// their keys before any of them attends; everything else sees what earlier batches stored. So a position runs loop r
+/// with or after the position before it, and where a plane is shared by several loops, a slot's rows are all at one depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The sequence's slot.
     pub slot: Slot,
     /// The request in that slot.
     pub request: RequestId,
-    /// Index of the output token being made: 0 comes from prefill, `j >= 1` from decode step `j`.
+    /// How often the sequence was truncated: the same position of another epoch is another token. Outcomes of an older epoch
+    /// are ignored, so a sequence is truncated once the outcomes of what it keeps are known.
+    pub epoch: u32,
+    /// Index of the output token that the first emitting position makes, or is on its way to: 0 comes from prefill.
     pub token: u32,
-    /// Position of the row's first input token in its sequence, from 0.
-    pub position: u32,
-    /// Input tokens: 1 in decode, the chunk in prefill, all KV tokens in offload and restore.
-    pub tokens: u32,
+    /// Its positions. In offload and restore, all that have KV.
+    pub span: Span,
     /// The core loop that runs in this batch (1-based); in a coda, the exit depth.
     pub depth: Depth,
-    /// Prefill: this chunk is the prompt's last, so the row yields an output token.
-    pub ends_prompt: bool,
+    /// What runs.
+    pub input: Input,
+    /// What comes out.
+    pub emits: Emits,
 }
 
 impl Row {
-    /// KV entries that the row's last token attends to, itself included.
+    /// KV entries that the row's last position attends to, itself included.
     pub fn context(&self) -> u32 {
-        self.position + self.tokens
+        self.span.end()
+    }
+
+    /// Positions that choose a token: always the row's last ones.
+    pub fn emitted(&self) -> u32 {
+        match self.emits {
+            Emits::Nothing => 0,
+            Emits::Draft | Emits::Last => 1,
+            Emits::All => self.span.count,
+        }
+    }
+
+    /// Output tokens that the row adds to its sequence.
+    pub fn delivered(&self, outcome: &RowOutcome) -> u32 {
+        match self.emits {
+            Emits::Nothing | Emits::Draft => 0,
+            Emits::Last => 1,
+            Emits::All => outcome.accepted + 1,
+        }
     }
 }
 
-/// Which KV a block table is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Plane {
-    /// The prelude's and coda's layers, in a pool of their own.
-    Boundary,
-    /// The core's layers; plane 0 holds depth 1.
-    Core(u8),
-}
-
-/// A block added at the end of one (sequence, plane) table.
+/// A change of a slot's page table, made before the batch runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AppendedBlock {
-    /// The sequence.
-    pub slot: Slot,
-    /// The table.
-    pub plane: Plane,
-    /// The block in the plane's pool.
-    pub block: u32,
+pub enum TableEdit {
+    /// The slot goes to a request, and its table is empty.
+    Admit(Slot, Request),
+    /// A page that holds nothing joins the table's end.
+    Append(Slot, Page),
+    /// A page that others hold joins the table's end, with its tokens and the depths at which they left.
+    Adopt(Slot, Page),
+    /// The sequence keeps its first tokens and the pages that hold them.
+    Truncate(Slot, u32),
 }
 
 /// One executor call: plain data, decided by the scheduler.
@@ -110,10 +199,18 @@ pub struct Batch {
     pub stage: Stage,
     /// Its rows, in order.
     pub rows: Vec<Row>,
-    /// Slots that a sequence takes with this batch; executors clear those tables first.
-    pub admitted: Vec<(Slot, Request)>,
-    /// Blocks to append before running.
-    pub appended: Vec<AppendedBlock>,
+    /// Changes of page tables before it runs, in order.
+    pub edits: Vec<TableEdit>,
+}
+
+impl Batch {
+    /// Slots that a sequence takes with this batch.
+    pub fn admitted(&self) -> impl Iterator<Item = (Slot, Request)> {
+        self.edits.iter().filter_map(|edit| match *edit {
+            TableEdit::Admit(slot, request) => Some((slot, request)),
+            _ => None,
+        })
+    }
 }
 
 /// What a row did, as a real executor would report it.
@@ -121,7 +218,9 @@ pub struct Batch {
 pub struct RowOutcome {
     /// Core only: the depth after which the row leaves, once that is known.
     pub leaves_after: Option<Depth>,
-    /// The output token ended the sequence (`finish: eos`); always false under `finish: length`.
+    /// [`Emits::All`] only: leading positions whose token was the next position's input.
+    pub accepted: u32,
+    /// An output token ended the sequence (`finish: eos`); always false under `finish: length`.
     pub finished: bool,
 }
 
@@ -134,6 +233,8 @@ pub struct Outcome {
     pub started: Nanos,
     /// When the device finished it.
     pub finished: Nanos,
-    /// One entry a row; empty for stages that decide nothing.
+    /// One entry a row, always.
     pub rows: Vec<RowOutcome>,
+    /// The tokens' ids, [`Row::emitted`] for each row in order; none from an executor that only models time.
+    pub tokens: Vec<u32>,
 }

@@ -4,18 +4,34 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use crate::batch::Outcome;
-use crate::executor::{Clock, Executor};
-use crate::request::Arrival;
+use crate::executor::{Clock, Executor, Reject};
+use crate::inbox::{Inbox, Message, Next};
+use crate::request::{Arrival, RequestId};
 use crate::scheduler::{Refusal, Scheduler, Settled};
+use crate::submission::Submission;
 use crate::units::Nanos;
 
 /// Hears of everything that happens, in order.
 pub trait Observer {
-    /// A request was handed to the scheduler at `now` (never before its intended arrival), or was refused.
-    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>);
+    /// A request was handed over at `now` (never before its intended arrival), or was refused.
+    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refused: Option<&Refused>);
+
+    /// A request that is not over was cancelled at `now`. A row that runs for it may still make a token.
+    fn cancelled(&mut self, _request: RequestId, _now: Nanos) {}
 
     /// A batch ran and its effects are settled. `Break` ends the run.
     fn step(&mut self, step: &Step) -> ControlFlow<()>;
+}
+
+/// Who refused a request, and why. It is refused alone; everything else goes on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It can never fit.
+    #[error(transparent)]
+    Scheduler(#[from] Refusal),
+    /// It asks for what the executor cannot do.
+    #[error(transparent)]
+    Executor(#[from] Reject),
 }
 
 /// One executor call, seen from both sides.
@@ -27,10 +43,9 @@ pub struct Step {
     pub settled: Settled,
 }
 
-/// Serves `arrivals` (in order of arrival) to the end, or until the observer breaks off.
+/// Serves what comes in to the end, or until the observer breaks off.
 ///
-/// Arrivals count as known at the instant at which the scheduler is asked for a batch; they are pulled from the iterator
-/// only when their time has come.
+/// A message counts as known at the instant at which the scheduler is asked for a batch.
 ///
 /// # Errors
 /// The executor's first error; what was observed until then stands.
@@ -38,21 +53,25 @@ pub fn run<E: Executor>(
     scheduler: &mut Scheduler,
     executor: &mut E,
     clock: &mut dyn Clock,
-    arrivals: &mut dyn Iterator<Item = Arrival>,
+    inbox: &mut dyn Inbox,
     observer: &mut impl Observer,
 ) -> Result<(), E::Error> {
     let mut in_flight = 0_u32;
     let mut outcomes: VecDeque<Outcome> = VecDeque::new();
-    let mut next_arrival = arrivals.next();
     loop {
         loop {
-            while let Some(arrival) = next_arrival.filter(|arrival| arrival.request.arrival <= clock.now()) {
-                let refusal = scheduler.arrive(arrival.request).err();
-                observer.arrived(&arrival, clock.now(), refusal.as_ref());
-                if refusal.is_none() {
-                    executor.arrive(&arrival);
+            while let Some(message) = inbox.poll(clock.now()) {
+                match message {
+                    Message::Submit(submission) => {
+                        let refused = submit(scheduler, executor, &submission).err();
+                        observer.arrived(&submission.arrival, clock.now(), refused.as_ref());
+                    }
+                    Message::Cancel(request) => {
+                        if scheduler.cancel(request) {
+                            observer.cancelled(request, clock.now());
+                        }
+                    }
                 }
-                next_arrival = arrivals.next();
             }
             let Some(batch) = scheduler.next_batch() else { break };
             executor.launch(batch, clock)?;
@@ -69,18 +88,30 @@ pub fn run<E: Executor>(
                 return Ok(());
             }
         }
+        while let Some(request) = scheduler.take_gone() {
+            executor.forget(request);
+        }
         if in_flight > 0 {
             let outcome = executor.wait(clock)?;
             scheduler.complete(&outcome);
             outcomes.push_back(outcome);
             in_flight -= 1;
-        } else if let Some(arrival) = &next_arrival {
-            assert!(scheduler.is_idle(), "work is left, and no batch can be formed of it");
-            clock.wait_until(arrival.request.arrival);
-        } else {
-            assert!(scheduler.is_idle(), "work is left, and no batch can be formed of it");
-            scheduler.check();
-            return Ok(());
+            continue;
+        }
+        assert!(scheduler.is_idle(), "work is left, and no batch can be formed of it");
+        scheduler.check();
+        match inbox.next() {
+            Next::At(time) => clock.idle(Some(time)),
+            Next::Whenever => clock.idle(None),
+            Next::Never => return Ok(()),
         }
     }
+}
+
+/// Hands a request to both sides, or to neither.
+fn submit<E: Executor>(scheduler: &mut Scheduler, executor: &mut E, submission: &Submission) -> Result<(), Refused> {
+    let request = submission.arrival.request;
+    executor.submit(submission)?;
+    scheduler.arrive(request).inspect_err(|_| executor.forget(request.id))?;
+    Ok(())
 }

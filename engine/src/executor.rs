@@ -1,7 +1,8 @@
 //! Whoever runs batches, whoever tells the time, and who knows the exits in a replay.
 
 use crate::batch::{Batch, Outcome};
-use crate::request::{Arrival, RequestId};
+use crate::request::RequestId;
+use crate::submission::Submission;
 use crate::units::{Depth, Nanos};
 
 /// Runs batches first in, first out.
@@ -12,13 +13,46 @@ pub trait Executor {
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Hears of a request when the scheduler does: the one way by which prompts and true output lengths come in.
-    fn arrive(&mut self, arrival: &Arrival);
+    ///
+    /// # Errors
+    /// It cannot serve this one, and forgets it; everything else goes on.
+    fn submit(&mut self, submission: &Submission) -> Result<(), Reject>;
+
+    /// Hears that a request is over, behind the last batch that names it.
+    fn forget(&mut self, request: RequestId);
 
     /// Queues a batch behind those already launched.
     fn launch(&mut self, batch: Batch, clock: &mut dyn Clock) -> Result<(), Self::Error>;
 
     /// Waits for the oldest launched batch. Panics if none is in flight.
     fn wait(&mut self, clock: &mut dyn Clock) -> Result<Outcome, Self::Error>;
+}
+
+/// Why an executor cannot serve a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reject {
+    /// The prompt is not as long as the request says.
+    #[error("the prompt has {found} tokens, the request says {expected}")]
+    PromptLength {
+        /// Tokens by the request.
+        expected: u32,
+        /// Tokens given.
+        found: usize,
+    },
+    /// A token that the model does not know.
+    #[error("the prompt holds token {token}, the vocabulary has {vocab}")]
+    Vocabulary {
+        /// The token.
+        token: u32,
+        /// Tokens there are.
+        vocab: u32,
+    },
+    /// Its tokens cannot be chosen so.
+    #[error("{0}")]
+    Sampling(String),
+    /// Its tokens cannot leave so.
+    #[error("{0}")]
+    Exit(String),
 }
 
 /// Virtual or real time.
@@ -28,6 +62,9 @@ pub trait Clock {
 
     /// Waits until `time`; returns at once if it has passed.
     fn wait_until(&mut self, time: Nanos);
+
+    /// Waits for something to do: until `time` if there is one, or until it is woken.
+    fn idle(&mut self, time: Option<Nanos>);
 }
 
 /// The clock of a simulation: waiting costs nothing.
@@ -43,6 +80,10 @@ impl Clock for VirtualClock {
 
     fn wait_until(&mut self, time: Nanos) {
         self.now = self.now.max(time);
+    }
+
+    fn idle(&mut self, time: Option<Nanos>) {
+        self.wait_until(time.expect("nobody wakes a virtual clock, so it is told until when to wait"));
     }
 }
 

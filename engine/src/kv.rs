@@ -1,56 +1,45 @@
-//! Paged KV: one block pool for the core's planes, one for the boundary layers, and a block table per
-//! (sequence, plane). Sizes only; the bytes live in the executors, which mirror the tables.
+//! Paged KV: pages counted by reference, and a table of them per sequence. Sizes only; the bytes live in the executors,
+//! which mirror the tables.
+//!
+//! A page is one block of tokens in every plane of the core and in the boundary layers' pool. `kv.blocks` counts blocks of
+//! one core plane, so a page takes as many as there are planes.
 
-use crate::batch::{AppendedBlock, Plane, Slot};
+use std::collections::BTreeMap;
 
-/// Free blocks, last released first.
-#[derive(Clone, Debug)]
-struct BlockPool {
-    free: Vec<u32>,
-    total: u32,
-}
-
-impl BlockPool {
-    fn new(total: u32) -> Self {
-        Self { free: (0..total).rev().collect(), total }
-    }
-
-    fn release(&mut self, blocks: &mut Vec<u32>) {
-        self.free.append(blocks);
-        assert!(self.free.len() <= self.total as usize, "a block was released twice");
-    }
-}
-
-/// The tables of one resident sequence.
-#[derive(Clone, Debug, Default)]
-struct Tables {
-    planes: Vec<Vec<u32>>,
-    boundary: Vec<u32>,
-    reserved: u64,
-}
+use crate::batch::{Page, Slot, TableEdit};
 
 /// The scheduler's side of the KV cache.
 #[derive(Clone, Debug)]
 pub struct KvCache {
-    core: BlockPool,
-    /// Present if the model has layers outside the loop. A sequence holds as many boundary blocks as blocks in one
-    /// plane, so a pool of `core / planes` blocks never runs out before the core's.
-    boundary: Option<BlockPool>,
-    tables: Vec<Tables>,
+    /// Free pages, last released first.
+    free: Vec<Page>,
+    /// Tables that hold each page.
+    references: Vec<u32>,
+    tables: Vec<Table>,
+    /// Core blocks, `planes` of them a page; a rest is never used.
+    blocks: u32,
     planes: u8,
     block_tokens: u32,
     reserved: u64,
 }
 
+/// What one resident sequence holds.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    pages: Vec<Page>,
+    reserved: u64,
+}
+
 impl KvCache {
     /// `blocks` blocks of `block_tokens` tokens of one core plane each, for up to `slots` sequences.
-    pub fn new(blocks: u32, block_tokens: u32, planes: u8, boundary: bool, slots: u32) -> Self {
+    pub fn new(blocks: u32, block_tokens: u32, planes: u8, slots: u32) -> Self {
         assert!(block_tokens > 0 && planes > 0, "a block holds at least one token of one plane");
-        let tables = Tables { planes: vec![Vec::new(); usize::from(planes)], ..Tables::default() };
+        let pages = blocks / u32::from(planes);
         Self {
-            core: BlockPool::new(blocks),
-            boundary: boundary.then(|| BlockPool::new(blocks / u32::from(planes))),
-            tables: vec![tables; slots as usize],
+            free: (0..pages).rev().map(Page).collect(),
+            references: vec![0; pages as usize],
+            tables: vec![Table::default(); slots as usize],
+            blocks,
             planes,
             block_tokens,
             reserved: 0,
@@ -64,17 +53,17 @@ impl KvCache {
 
     /// Core blocks in the pool.
     pub fn total_blocks(&self) -> u64 {
-        u64::from(self.core.total)
+        u64::from(self.blocks)
     }
 
     /// Core blocks that no sequence holds.
     pub fn free_blocks(&self) -> u64 {
-        self.core.free.len() as u64
+        self.total_blocks() - self.used_blocks()
     }
 
-    /// Core blocks that sequences hold.
+    /// Core blocks that sequences hold; a block that several hold counts once.
     pub fn used_blocks(&self) -> u64 {
-        self.total_blocks() - self.free_blocks()
+        (self.references.len() - self.free.len()) as u64 * u64::from(self.planes)
     }
 
     /// Core blocks that are promised to resident sequences.
@@ -91,66 +80,80 @@ impl KvCache {
 
     /// Blocks that the sequence in `slot` lacks to hold `tokens` tokens, all planes together.
     pub fn missing_blocks(&self, slot: Slot, tokens: u32) -> u64 {
-        let held = self.tables[slot.index()].planes[0].len() as u32;
-        u64::from(tokens.div_ceil(self.block_tokens).saturating_sub(held)) * u64::from(self.planes)
+        self.missing_pages(slot, tokens) as u64 * u64::from(self.planes)
     }
 
-    /// Grows all tables of `slot` to hold `tokens` tokens, or changes nothing and returns false.
-    pub fn grow(&mut self, slot: Slot, tokens: u32, appended: &mut Vec<AppendedBlock>) -> bool {
-        let tables = &mut self.tables[slot.index()];
-        let held = tables.planes[0].len() as u32;
-        let missing = tokens.div_ceil(self.block_tokens).saturating_sub(held);
-        if missing == 0 {
-            return true;
-        }
-        if u64::from(missing) * u64::from(self.planes) > self.core.free.len() as u64 {
+    /// Grows the table of `slot` to hold `tokens` tokens, or changes nothing and returns false.
+    pub fn grow(&mut self, slot: Slot, tokens: u32, edits: &mut Vec<TableEdit>) -> bool {
+        let missing = self.missing_pages(slot, tokens);
+        if missing > self.free.len() {
             return false;
         }
         for _ in 0..missing {
-            for (plane, table) in tables.planes.iter_mut().enumerate() {
-                let block = self.core.free.pop().expect("counted above");
-                table.push(block);
-                appended.push(AppendedBlock { slot, plane: Plane::Core(plane as u8), block });
-            }
-            if let Some(pool) = &mut self.boundary {
-                let block = pool.free.pop().expect("the boundary pool is as deep as a core plane");
-                tables.boundary.push(block);
-                appended.push(AppendedBlock { slot, plane: Plane::Boundary, block });
-            }
+            let page = self.free.pop().expect("counted above");
+            self.references[page.index()] = 1;
+            self.tables[slot.index()].pages.push(page);
+            edits.push(TableEdit::Append(slot, page));
         }
         true
     }
 
-    /// Takes back all blocks and reservations of `slot`.
-    pub fn release(&mut self, slot: Slot) {
-        let tables = &mut self.tables[slot.index()];
-        for table in &mut tables.planes {
-            self.core.release(table);
-        }
-        if let Some(pool) = &mut self.boundary {
-            pool.release(&mut tables.boundary);
-        }
-        self.reserved -= std::mem::take(&mut tables.reserved);
+    /// Adds a page that another table holds to the end of `slot`'s. Panics if nobody holds it.
+    pub fn adopt(&mut self, slot: Slot, page: Page, edits: &mut Vec<TableEdit>) {
+        let references = &mut self.references[page.index()];
+        assert!(*references > 0, "page {} is adopted, but nobody holds it", page.0);
+        *references += 1;
+        self.tables[slot.index()].pages.push(page);
+        edits.push(TableEdit::Adopt(slot, page));
     }
 
-    /// Panics unless free and held blocks add up to the pool, each block once.
+    /// Keeps the first `tokens` tokens of `slot` and gives back the pages behind them.
+    pub fn truncate(&mut self, slot: Slot, tokens: u32, edits: &mut Vec<TableEdit>) {
+        self.drop_pages(slot, tokens.div_ceil(self.block_tokens) as usize);
+        edits.push(TableEdit::Truncate(slot, tokens));
+    }
+
+    /// Takes back all pages and reservations of `slot`.
+    pub fn release(&mut self, slot: Slot) {
+        self.drop_pages(slot, 0);
+        self.reserved -= std::mem::take(&mut self.tables[slot.index()].reserved);
+    }
+
+    /// The pages of `slot`, in order of their tokens.
+    pub fn pages(&self, slot: Slot) -> &[Page] {
+        &self.tables[slot.index()].pages
+    }
+
+    /// Panics unless every page has as many references as holders and is free if it has none. It takes as long as the
+    /// pages that are held, so that an idle scheduler is checked at once.
     pub fn check(&self) {
-        let held = self.tables.iter().flat_map(|tables| tables.planes.iter().flatten());
-        check_pool(&self.core, held, "core");
-        if let Some(pool) = &self.boundary {
-            check_pool(pool, self.tables.iter().flat_map(|tables| &tables.boundary), "boundary");
+        let mut holders: BTreeMap<Page, u32> = BTreeMap::new();
+        for &page in self.tables.iter().flat_map(|table| &table.pages) {
+            *holders.entry(page).or_default() += 1;
         }
-        let reserved: u64 = self.tables.iter().map(|tables| tables.reserved).sum();
+        for (&page, &count) in &holders {
+            assert_eq!(self.references[page.index()], count, "page {} is held by {count} tables", page.0);
+        }
+        assert_eq!(holders.len() + self.free.len(), self.references.len(), "a page is neither free nor held, or both");
+        let reserved: u64 = self.tables.iter().map(|table| table.reserved).sum();
         assert_eq!(reserved, self.reserved, "reservations do not add up");
     }
-}
 
-fn check_pool<'a>(pool: &'a BlockPool, held: impl Iterator<Item = &'a u32>, name: &str) {
-    let mut seen = vec![false; pool.total as usize];
-    for &block in pool.free.iter().chain(held) {
-        assert!(!std::mem::replace(&mut seen[block as usize], true), "{name} block {block} is in two places");
+    fn missing_pages(&self, slot: Slot, tokens: u32) -> usize {
+        (tokens.div_ceil(self.block_tokens) as usize).saturating_sub(self.tables[slot.index()].pages.len())
     }
-    assert!(seen.iter().all(|&seen| seen), "a {name} block is neither free nor held");
+
+    /// Keeps the first `kept` pages of `slot`.
+    fn drop_pages(&mut self, slot: Slot, kept: usize) {
+        let pages = &mut self.tables[slot.index()].pages;
+        for page in pages.drain(kept.min(pages.len())..) {
+            let references = &mut self.references[page.index()];
+            *references = references.checked_sub(1).expect("a page was released twice");
+            if *references == 0 {
+                self.free.push(page);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -159,15 +162,40 @@ mod tests {
 
     #[test]
     fn growing_is_all_or_nothing() {
-        let mut kv = KvCache::new(5, 16, 2, true, 2);
-        let mut appended = Vec::new();
-        assert!(kv.grow(Slot(0), 17, &mut appended));
-        assert_eq!((kv.free_blocks(), appended.len()), (1, 6));
-        assert!(!kv.grow(Slot(1), 1, &mut appended));
-        assert_eq!((kv.free_blocks(), appended.len()), (1, 6));
+        let mut kv = KvCache::new(5, 16, 2, 2);
+        let mut edits = Vec::new();
+        assert!(kv.grow(Slot(0), 17, &mut edits));
+        assert_eq!((kv.free_blocks(), edits.len()), (1, 2));
+        assert!(!kv.grow(Slot(1), 1, &mut edits));
+        assert_eq!((kv.free_blocks(), edits.len()), (1, 2));
         kv.check();
         kv.release(Slot(0));
         assert_eq!(kv.free_blocks(), 5);
+        kv.check();
+    }
+
+    #[test]
+    fn a_page_is_free_when_its_last_holder_lets_go() {
+        let mut kv = KvCache::new(4, 16, 1, 2);
+        let mut edits = Vec::new();
+        assert!(kv.grow(Slot(0), 40, &mut edits));
+        let shared = kv.pages(Slot(0))[0];
+        kv.adopt(Slot(1), shared, &mut edits);
+        assert_eq!(kv.used_blocks(), 3, "a shared page counts once");
+        kv.check();
+        kv.release(Slot(0));
+        assert_eq!((kv.used_blocks(), kv.pages(Slot(1))), (1, &[shared][..]));
+        kv.truncate(Slot(1), 0, &mut edits);
+        assert_eq!((kv.used_blocks(), edits.last()), (0, Some(&TableEdit::Truncate(Slot(1), 0))));
+        kv.check();
+    }
+
+    #[test]
+    fn truncating_keeps_the_page_that_is_begun() {
+        let mut kv = KvCache::new(4, 16, 1, 1);
+        assert!(kv.grow(Slot(0), 64, &mut Vec::new()));
+        kv.truncate(Slot(0), 17, &mut Vec::new());
+        assert_eq!(kv.pages(Slot(0)).len(), 2);
         kv.check();
     }
 }

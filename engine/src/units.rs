@@ -57,10 +57,11 @@ impl AddAssign for Nanos {
     }
 }
 
+/// Panics, in every build, if the other is later: a time that wraps would look like centuries.
 impl Sub for Nanos {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
-        Self(self.0 - other.0)
+        Self(self.0.checked_sub(other.0).expect("a later time is subtracted from an earlier one"))
     }
 }
 

@@ -8,10 +8,11 @@ use crate::architecture::Architecture;
 use crate::batch::Batch;
 use crate::executor::ExitSource;
 use crate::layout::Layout;
-use crate::live::{Exits, LiveConfig, Prompts};
+use crate::live::{Exits, LiveConfig, random_prompt};
 use crate::models::initial_state::InitialState;
 use crate::request::{Arrival, Request, RequestId};
 use crate::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+use crate::submission::Submission;
 use crate::units::{Depth, Nanos};
 
 /// Prompts of the requests: one token, less and more than a block, exactly one, and several.
@@ -22,6 +23,12 @@ const OUTPUTS: u32 = 4;
 
 /// Small blocks, so that tables are long.
 const BLOCK_TOKENS: u32 = 4;
+
+/// The prompt of the first begins with as many tokens of the second's: whole blocks, and all but its last token.
+const SHARED_PREFIX: (u32, u32, u32) = (3, 9, 16);
+
+/// Positions of one request that run together: all that a request decodes.
+const SPAN: u32 = OUTPUTS - 1;
 
 /// Requests under one layout and one kind of exits.
 #[derive(Clone, Debug)]
@@ -37,6 +44,7 @@ pub struct Group {
     pattern: Pattern,
     blocks: u32,
     has_boundary: bool,
+    vocab: u32,
 }
 
 /// One way of running a group's requests.
@@ -48,8 +56,8 @@ pub struct Case {
     pub equals_first: bool,
     /// What outcomes may say.
     pub overlap: Overlap,
-    /// The requests.
-    pub arrivals: Vec<Arrival>,
+    /// The requests, with their prompts.
+    pub submissions: Vec<Submission>,
     /// What runs.
     pub batches: Vec<Batch>,
     /// The chunks in which each prompt was prefilled: part of the result in the shared layouts.
@@ -83,33 +91,32 @@ impl Group {
 }
 
 impl Case {
-    /// What the executor is told. Prompts are random with seed 1; the initial state is noise with seed 2.
+    /// What the executor is told. The initial state is noise with seed 2.
     pub fn config(&self, group: &Group) -> LiveConfig {
-        LiveConfig {
-            scheduler: SchedulerConfig {
-                mode: Mode::Refill { min_coda_batch: 1 },
-                overlap: self.overlap,
-                finish: Finish::Length,
-                max_num_seqs: PROMPTS.len() as u32,
-                max_num_batched_tokens: 8192,
-                min_free_slots: 1,
-                max_context_tokens: 1024,
-                r_max: group.r_max,
-                r_min: Depth(2),
-                kv: KvConfig {
-                    layout: group.layout,
-                    blocks: group.blocks,
-                    block_tokens: BLOCK_TOKENS,
-                    headroom_blocks: 0,
-                    pressure: Pressure::Offload,
-                    boundary_layers: group.has_boundary,
-                },
+        let scheduler = SchedulerConfig {
+            mode: Mode::Refill { min_coda_batch: 1 },
+            overlap: self.overlap,
+            finish: Finish::Length,
+            max_num_seqs: PROMPTS.len() as u32,
+            max_num_batched_tokens: 8192,
+            min_free_slots: 1,
+            max_context_tokens: 1024,
+            r_max: group.r_max,
+            r_min: Depth(2),
+            kv: KvConfig {
+                layout: group.layout,
+                blocks: group.blocks,
+                block_tokens: BLOCK_TOKENS,
+                headroom_blocks: 0,
+                pressure: Pressure::Offload,
+                boundary_layers: group.has_boundary,
             },
-            exits: Exits::Replay(Arc::new(group.pattern)),
-            prompts: Prompts::Random { seed: 1 },
-            eos: None,
+        };
+        LiveConfig {
             initial_state: InitialState::Noise { seed: 2 },
+            window: SPAN + 1,
             keep_logits: true,
+            ..LiveConfig::new(scheduler, Exits::Replay(Arc::new(group.pattern)))
         }
     }
 }
@@ -146,10 +153,11 @@ fn group(architecture: &Architecture, layout: Layout, pattern: Pattern) -> Group
         pattern,
         blocks,
         has_boundary,
+        vocab: architecture.vocab as u32,
     };
     let all: Vec<u32> = (0..PROMPTS.len() as u32).collect();
     let chunking_shows = matches!(layout, Layout::Shared | Layout::FirstThenShared);
-    let variants: [(&str, Variant, bool); 8] = [
+    let mut variants: Vec<(&str, Variant, bool)> = vec![
         ("one request after the other", |s, all| all.iter().for_each(|&id| serve(s, &[id])), true),
         ("all requests together", |s, all| serve(s, all), true),
         ("in another order", |s, all| serve(s, &all.iter().rev().copied().collect::<Vec<_>>()), true),
@@ -158,7 +166,17 @@ fn group(architecture: &Architecture, layout: Layout, pattern: Pattern) -> Group
         ("scattered blocks", |s, all| serve(s, all), true),
         ("offloaded and restored", offloaded, true),
         ("exits told one loop early", refilled, true),
+        ("guesses read on the way", guessed, true),
+        ("a prefix that another request computed", adopted, !chunking_shows),
     ];
+    // Positions of one request run together only where every loop has a plane of its own.
+    if matches!(layout, Layout::DepthIndexed | Layout::LastExited) {
+        variants.push(("positions side by side", |s, all| ahead(s, all, 0), true));
+        variants.push(("positions one loop apart", |s, all| ahead(s, all, 1), true));
+        if matches!(pattern, Pattern::FullDepth { .. }) {
+            variants.push(("positions in one row", spanned, true));
+        }
+    }
     for (name, variant, equals_first) in variants {
         let overlap = if name == "exits told one loop early" { Overlap::Lookahead } else { Overlap::Synchronous };
         let stride = if name == "scattered blocks" { 37 } else { 1 };
@@ -190,16 +208,26 @@ fn case(
         planes: group.layout.planes(group.r_max),
         block_tokens: BLOCK_TOKENS,
         blocks: group.blocks,
-        has_boundary: group.has_boundary,
         stride,
     };
     let exit = |request, token| group.exit(request, token);
     let mut builder = Script::new(cache, &requests, &exit);
     script(&mut builder);
     let (batches, chunks) = builder.finish();
-    let arrivals =
-        requests.into_iter().map(|request| Arrival { request, output_tokens: request.max_output_tokens }).collect();
-    Case { name, equals_first, overlap, arrivals, batches, chunks }
+    let submissions = requests.iter().map(|request| submission(request, &requests, group.vocab)).collect();
+    Case { name, equals_first, overlap, submissions, batches, chunks }
+}
+
+/// A request with its prompt, which is random but for the shared prefix.
+fn submission(request: &Request, all: &[Request], vocab: u32) -> Submission {
+    let mut prompt = random_prompt(1, request, vocab);
+    let (to, from, tokens) = SHARED_PREFIX;
+    if request.id.0 == to {
+        let shared = random_prompt(1, &all[from as usize], vocab);
+        prompt[..tokens as usize].copy_from_slice(&shared[..tokens as usize]);
+    }
+    let arrival = Arrival { request: *request, output_tokens: request.max_output_tokens, cancel_after: None };
+    Submission { prompt: Some(prompt.into()), ..arrival.into() }
 }
 
 fn request((id, prompt_tokens): (u32, u32)) -> Request {
@@ -266,4 +294,75 @@ fn offloaded(script: &mut Script<'_>, all: &[u32]) {
     script.restore(&away);
     script.cohort(&away);
     script.cohort(all);
+}
+
+/// After two loops every token that goes on is read out once, as a guess that its coda replaces.
+fn guessed(script: &mut Script<'_>, all: &[u32]) {
+    prefill(script, all);
+    for _ in 1..OUTPUTS {
+        script.prelude(all);
+        script.core(all);
+        script.core(all);
+        let mut looping = staying(script, all);
+        if !looping.is_empty() {
+            script.draft(&looping);
+        }
+        while !looping.is_empty() {
+            script.core(&looping);
+            looping = staying(script, &looping);
+        }
+        script.coda(all);
+    }
+}
+
+/// Those of `requests` whose token has not left the loop.
+fn staying(script: &Script<'_>, requests: &[u32]) -> Vec<u32> {
+    requests.iter().copied().filter(|&id| script.depth_of(id) < script.exit_of(id).0).collect()
+}
+
+/// One request takes the pages of its prompt from another.
+fn adopted(script: &mut Script<'_>, all: &[u32]) {
+    let (to, from, tokens) = SHARED_PREFIX;
+    let others: Vec<u32> = all.iter().copied().filter(|&id| id != to).collect();
+    prefill(script, &others);
+    script.adopt(to, from, tokens);
+    script.prefill(&[(to, PROMPTS[to as usize] - tokens)]);
+    (1..OUTPUTS).for_each(|_| script.cohort(all));
+}
+
+/// Everything once, then taken back and made again from the known tokens: each request's positions are rows of one
+/// batch, each at least `lag` loops behind the one before it.
+fn ahead(script: &mut Script<'_>, all: &[u32], lag: u8) {
+    serve(script, all);
+    all.iter().for_each(|&id| script.truncate(id, SPAN));
+    script.prelude_known(all, SPAN);
+    loop {
+        let mut rows = Vec::new();
+        for &id in all {
+            // What the position before it will have run, and whether it has left.
+            let (mut before, mut left) = (u8::MAX, true);
+            for ahead in 0..SPAN {
+                let (depth, exit) = (script.depth_ahead(id, ahead), script.exit_ahead(id, ahead).0);
+                let runs = depth < exit && (left || depth + 1 + lag <= before);
+                if runs {
+                    rows.push((id, ahead));
+                }
+                (before, left) = (depth + u8::from(runs), depth == exit);
+            }
+        }
+        if rows.is_empty() {
+            break;
+        }
+        script.core_ahead(&rows);
+    }
+    (1..OUTPUTS).for_each(|_| script.coda(all));
+}
+
+/// The same with a request's positions in one row, whose coda checks them against each other.
+fn spanned(script: &mut Script<'_>, all: &[u32]) {
+    serve(script, all);
+    all.iter().for_each(|&id| script.truncate(id, SPAN));
+    script.prelude_known(all, SPAN);
+    (0..script.exit_of(all[0]).0).for_each(|_| script.core_spans(all, SPAN));
+    script.coda_spans(all, SPAN);
 }

@@ -13,9 +13,9 @@ pub use compare::{Comparison, Mismatch, compare};
 pub use script::Script;
 
 use crate::architecture::Architecture;
-use crate::batch::{Batch, Outcome, Stage};
-use crate::executor::VirtualClock;
-use crate::live::{LiveConfig, LiveExecutor, Transcripts};
+use crate::batch::{Batch, Emits, Outcome, Stage};
+use crate::executor::{Executor, VirtualClock};
+use crate::live::{Backend, Live, LiveConfig, LiveError, Transcripts};
 use crate::scheduler::Overlap;
 
 /// What came out of the suite.
@@ -45,8 +45,8 @@ pub enum Failure<E: std::error::Error + 'static> {
         /// What the executor said.
         source: E,
     },
-    /// It told the scheduler something else than the exits say.
-    #[error("{case}: batch {batch}, row {row}: leaves_after {found:?}, expected {expected:?}")]
+    /// It told the scheduler something else than the exits and the script say.
+    #[error("{case}: batch {batch}, row {row}: {what}")]
     Outcome {
         /// The case.
         case: String,
@@ -54,10 +54,8 @@ pub enum Failure<E: std::error::Error + 'static> {
         batch: u64,
         /// The row's index.
         row: usize,
-        /// What it told.
-        found: Option<u8>,
-        /// What it must tell.
-        expected: Option<u8>,
+        /// What it told, and what it must tell.
+        what: String,
     },
     /// It disagrees with the oracle.
     #[error("{case}: {mismatch}")]
@@ -89,12 +87,12 @@ impl Report {
 ///
 /// # Errors
 /// The first case that fails.
-pub fn run<E: LiveExecutor>(
+pub fn run<B: Backend>(
     architecture: &Architecture,
-    mut make: impl FnMut(LiveConfig) -> Result<E, E::Error>,
+    mut make: impl FnMut(LiveConfig) -> Result<Live<B>, LiveError<B::Error>>,
     mut oracle: impl FnMut(&Group, &Case) -> Transcripts,
     tolerance: f64,
-) -> Result<Report, Failure<E::Error>> {
+) -> Result<Report, Failure<LiveError<B::Error>>> {
     let mut report = Report::default();
     for group in groups(architecture) {
         let mut first: Option<Transcripts> = None;
@@ -125,12 +123,16 @@ pub fn run<E: LiveExecutor>(
 ///
 /// # Errors
 /// The executor's first error, or the first outcome that says something else than the group's exits.
-pub fn play<E: LiveExecutor>(executor: &mut E, group: &Group, case: &Case) -> Result<(), Failure<E::Error>> {
+pub fn play<B: Backend>(
+    executor: &mut Live<B>,
+    group: &Group,
+    case: &Case,
+) -> Result<(), Failure<LiveError<B::Error>>> {
     let name = format!("{}, {}", group.name, case.name);
     let failed = |source| Failure::Execution { case: name.clone(), source };
     let mut clock = VirtualClock::default();
-    for arrival in &case.arrivals {
-        executor.arrive(arrival);
+    for submission in &case.submissions {
+        executor.submit(submission).unwrap_or_else(|reject| panic!("{name}: {reject}"));
     }
     // Under lookahead batches queue up; then the suite queues them all.
     let depth = if case.overlap == Overlap::Lookahead { case.batches.len() } else { 1 };
@@ -140,36 +142,34 @@ pub fn play<E: LiveExecutor>(executor: &mut E, group: &Group, case: &Case) -> Re
         }
         for batch in queued {
             let outcome = executor.wait(&mut clock).map_err(failed)?;
-            check_outcome(&outcome, batch, group, case, &name)?;
+            check_outcome(&outcome, batch, group, case).map_err(|(row, what)| Failure::Outcome {
+                case: name.clone(),
+                batch: batch.id,
+                row,
+                what,
+            })?;
         }
     }
     Ok(())
 }
 
-fn check_outcome<E: std::error::Error>(
-    outcome: &Outcome,
-    batch: &Batch,
-    group: &Group,
-    case: &Case,
-    name: &str,
-) -> Result<(), Failure<E>> {
-    assert_eq!(outcome.batch, *batch, "{name}: batches come back in order, unchanged");
-    if batch.stage != Stage::Core {
-        return Ok(());
-    }
-    assert_eq!(outcome.rows.len(), batch.rows.len(), "{name}: one outcome a row");
+/// The row that says something else than it must, and what.
+fn check_outcome(outcome: &Outcome, batch: &Batch, group: &Group, case: &Case) -> Result<(), (usize, String)> {
+    assert_eq!(outcome.batch, *batch, "batches come back in order, unchanged");
+    assert_eq!(outcome.rows.len(), batch.rows.len(), "one outcome a row");
+    let emitted: u32 = batch.rows.iter().map(|row| row.emitted()).sum();
+    assert_eq!(outcome.tokens.len(), emitted as usize, "one id a token");
     for (i, (row, told)) in batch.rows.iter().zip(&outcome.rows).enumerate() {
-        let exit = group.exit(row.request, row.token);
-        let horizon = if case.overlap == Overlap::Lookahead { row.depth.next() } else { row.depth };
-        let expected = (exit <= horizon).then_some(exit);
+        let exits = (0..row.span.count).map(|index| group.exit(row.request, row.token + index));
+        let last = exits.max().filter(|_| batch.stage == Stage::Core);
+        let expected = last.and_then(|exit| case.overlap.reveals(exit, row.depth));
         if told.leaves_after != expected {
-            return Err(Failure::Outcome {
-                case: name.to_owned(),
-                batch: batch.id,
-                row: i,
-                found: told.leaves_after.map(|depth| depth.0),
-                expected: expected.map(|depth| depth.0),
-            });
+            return Err((i, format!("leaves after {:?}, expected {expected:?}", told.leaves_after)));
+        }
+        // Scripts check tokens that were made before, so that all of them are right.
+        let accepted = if row.emits == Emits::All { row.span.count - 1 } else { 0 };
+        if told.accepted != accepted {
+            return Err((i, format!("{} inputs accepted, expected {accepted}", told.accepted)));
         }
     }
     Ok(())

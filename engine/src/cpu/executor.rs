@@ -1,4 +1,4 @@
-//! The executor: a queue of batches, run in order when they are waited for.
+//! The device: a queue of work, run in order when it is waited for.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::element::Element;
 use super::kv::{KvPool, KvShape};
 use super::model::Model;
 use super::parallel::alone;
-use super::transfer::Parked;
+use super::places::Places;
+use super::transfer::Saved;
 use crate::architecture::Architecture;
-use crate::batch::{Batch, Outcome, RowOutcome, Stage};
-use crate::executor::{Clock, Executor};
-use crate::live::{ExitError, ExitPolicy, LiveConfig, LiveExecutor, PromptError, Tables, Transcripts};
-use crate::models::gate::GateMemory;
+use crate::batch::Stage;
+use crate::executor::Clock;
+use crate::live::{Backend, ExitError, Live, LiveConfig, LiveError, Ran, Work};
 use crate::models::weights::Weights;
-use crate::request::{Arrival, RequestId};
+use crate::request::RequestId;
 
 /// How to run on this CPU. None of it changes a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,51 +30,41 @@ pub struct CpuOptions {
     pub copy_skipped_planes: bool,
 }
 
-/// Why a batch could not run.
+/// Why a live run on the CPU could not start or go on.
+pub type CpuError = LiveError<CpuFailure>;
+
+/// The system gives no threads.
 #[derive(Debug, Error)]
-pub enum CpuError {
-    /// An exit that the settings do not allow.
-    #[error(transparent)]
-    Exit(#[from] ExitError),
-    /// A prompt that does not belong to its request.
-    #[error(transparent)]
-    Prompt(#[from] PromptError),
-    /// The system gives no threads.
-    #[error(transparent)]
-    Threads(#[from] ThreadPoolBuildError),
-    /// The model's numbers ran out of range: its weights are broken, or are another model's.
-    #[error("request {}, token {token}: the logits are not finite", request.0)]
-    NotFinite {
-        /// The request.
-        request: RequestId,
-        /// The output token.
-        token: u32,
-    },
-}
+#[error(transparent)]
+pub struct CpuFailure(#[from] ThreadPoolBuildError);
 
 /// Runs a looped model for real. `E` is what weights, KV and activations are stored as: bf16, or f32 for comparisons.
+pub type CpuExecutor<E = bf16> = Live<CpuBackend<E>>;
+
+/// This machine's cores.
 ///
-/// A batch runs while it is waited for, on the caller's time: the cores that would prepare the next one are the ones
-/// that compute, so there is nothing to overlap with.
+/// Work runs while it is waited for, on the caller's time: the cores that would prepare the next batch are the ones that
+/// compute, so there is nothing to overlap with.
 #[derive(Debug)]
-pub struct CpuExecutor<E: Element = bf16> {
+pub struct CpuBackend<E: Element = bf16> {
     pub(super) model: Model<E>,
     pub(super) config: LiveConfig,
     pub(super) options: CpuOptions,
-    pub(super) exits: ExitPolicy,
-    pub(super) tables: Tables,
+    pub(super) places: Places,
     pub(super) core: KvPool<E>,
     pub(super) boundary: KvPool<E>,
-    /// By slot.
+    /// By place.
     pub(super) running: Vec<Running>,
-    pub(super) parked: BTreeMap<RequestId, Parked<E>>,
-    pub(super) transcripts: Transcripts,
-    queue: VecDeque<Batch>,
+    /// By place, the token chosen as its input.
+    pub(super) tokens: Vec<u32>,
+    /// Page by page.
+    pub(super) parked: BTreeMap<RequestId, Vec<Saved<E>>>,
+    queue: VecDeque<Work>,
     /// None: the caller's own thread.
     threads: Option<Arc<ThreadPool>>,
 }
 
-/// The token that a slot is making.
+/// The token that a place is making.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Running {
     /// The looped state after `depth` loops.
@@ -83,10 +73,9 @@ pub(super) struct Running {
     pub(super) injected: Vec<f32>,
     /// Loops that ran.
     pub(super) depth: u8,
-    pub(super) gate: GateMemory,
 }
 
-impl<E: Element> CpuExecutor<E> {
+impl<E: Element> Live<CpuBackend<E>> {
     /// A model ready to serve under a scheduler's settings.
     ///
     /// # Errors
@@ -97,10 +86,22 @@ impl<E: Element> CpuExecutor<E> {
         config: LiveConfig,
         options: CpuOptions,
     ) -> Result<Self, CpuError> {
+        let backend = CpuBackend::new(architecture, weights, config.clone(), options)
+            .map_err(|error| LiveError::Device(CpuFailure(error)))?;
+        Self::on(backend, architecture, config, weights.has_lookahead_gate()).map_err(ExitError::into)
+    }
+}
+
+impl<E: Element> CpuBackend<E> {
+    fn new(
+        architecture: &Architecture,
+        weights: &Weights,
+        config: LiveConfig,
+        options: CpuOptions,
+    ) -> Result<Self, ThreadPoolBuildError> {
         let scheduler = &config.scheduler;
         let boundary_layers = (architecture.prelude_layers + architecture.coda_layers) as usize;
         assert_eq!(scheduler.kv.boundary_layers, boundary_layers > 0, "the scheduler was told of another model");
-        let exits = ExitPolicy::new(config.exits.clone(), architecture, scheduler, weights.has_lookahead_gate())?;
         let shape = |layers, blocks: u32| KvShape {
             layers,
             blocks: blocks as usize,
@@ -109,16 +110,15 @@ impl<E: Element> CpuExecutor<E> {
             head_dim: architecture.head_dim as usize,
         };
         let planes = u32::from(scheduler.kv.layout.planes(scheduler.r_max));
-        let slots = scheduler.max_num_seqs;
+        let places = (scheduler.max_num_seqs * config.window) as usize;
         Ok(Self {
             model: Model::new(architecture, weights),
-            exits,
-            tables: Tables::new(scheduler.kv.layout, scheduler.kv.block_tokens, scheduler.r_max, slots),
+            places: Places::new(scheduler),
             core: KvPool::new(shape(architecture.core_layers as usize, scheduler.kv.blocks)),
             boundary: KvPool::new(shape(boundary_layers, scheduler.kv.blocks / planes)),
-            running: vec![Running::default(); slots as usize],
+            running: vec![Running::default(); places],
+            tokens: vec![0; places],
             parked: BTreeMap::new(),
-            transcripts: Transcripts::default(),
             queue: VecDeque::new(),
             threads: match options.threads {
                 1 => None,
@@ -129,68 +129,46 @@ impl<E: Element> CpuExecutor<E> {
         })
     }
 
-    fn run(&mut self, batch: &Batch) -> Result<Vec<RowOutcome>, CpuError> {
-        self.tables.apply(batch);
-        let rows = &batch.rows;
-        for row in rows {
-            let owner = self.tables.request(row.slot);
-            assert_eq!(owner, Some(row.request), "slot {} belongs to another request", row.slot.0);
+    fn run(&mut self, work: &Work) -> Ran {
+        self.places.apply(&work.edits);
+        work.lanes.iter().for_each(|lane| self.places.tables().check_owner(lane.slot, lane.request));
+        self.model.rope.grow(work.lanes.iter().map(|lane| lane.position + 1).max().unwrap_or(0));
+        match work.stage {
+            Stage::Prelude => self.prelude(&work.lanes),
+            Stage::Core => return self.core(work),
+            Stage::Coda => return self.coda(work),
+            Stage::Prefill | Stage::Forward => return self.full_depth(work),
+            Stage::Offload => self.offload(&work.transfers),
+            Stage::Restore => self.restore(&work.transfers),
         }
-        self.model.rope.grow(rows.iter().map(|row| row.context()).max().unwrap_or(0));
-        match batch.stage {
-            Stage::Prefill => self.prefill(rows),
-            Stage::Prelude => {
-                self.prelude(rows);
-                Ok(Vec::new())
-            }
-            Stage::Core => self.core(rows),
-            Stage::Coda => self.coda(rows),
-            Stage::Forward => self.forward(rows),
-            Stage::Offload => {
-                self.offload(rows);
-                Ok(Vec::new())
-            }
-            Stage::Restore => {
-                self.restore(rows);
-                Ok(Vec::new())
-            }
-        }
+        Ran::default()
     }
 }
 
-impl<E: Element> Executor for CpuExecutor<E> {
-    type Error = CpuError;
+impl<E: Element> Backend for CpuBackend<E> {
+    type Error = CpuFailure;
 
-    fn arrive(&mut self, arrival: &Arrival) {
-        self.transcripts.arrive(arrival);
+    fn vocab(&self) -> u32 {
+        self.model.vocab as u32
     }
 
-    fn launch(&mut self, batch: Batch, _: &mut dyn Clock) -> Result<(), CpuError> {
-        for (_, request) in &batch.admitted {
-            self.transcripts.admit(request, &self.config.prompts, self.model.vocab as u32)?;
-        }
-        self.queue.push_back(batch);
+    fn launch(&mut self, work: Work, _: &mut dyn Clock) -> Result<(), CpuFailure> {
+        self.queue.push_back(work);
         Ok(())
     }
 
-    fn wait(&mut self, clock: &mut dyn Clock) -> Result<Outcome, CpuError> {
-        let batch = self.queue.pop_front().expect("a batch was launched before it is waited for");
+    fn wait(&mut self, clock: &mut dyn Clock) -> Result<Ran, CpuFailure> {
+        let work = self.queue.pop_front().expect("work was launched before it is waited for");
         let threads = self.threads.clone();
         let started = clock.now();
-        let rows = match threads {
-            Some(threads) => threads.install(|| self.run(&batch))?,
-            None => alone(|| self.run(&batch))?,
+        let ran = match threads {
+            Some(threads) => threads.install(|| self.run(&work)),
+            None => alone(|| self.run(&work)),
         };
-        Ok(Outcome { batch, started, finished: clock.now(), rows })
-    }
-}
-
-impl<E: Element> LiveExecutor for CpuExecutor<E> {
-    fn transcripts(&self) -> &Transcripts {
-        &self.transcripts
+        Ok(Ran { started, finished: clock.now(), ..ran })
     }
 
-    fn exit_label(&self) -> &'static str {
-        self.exits.label()
+    fn forget(&mut self, request: RequestId) {
+        self.parked.remove(&request);
     }
 }

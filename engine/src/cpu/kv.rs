@@ -1,7 +1,7 @@
 //! Paged KV: a pool of blocks, each with the keys and values of a few tokens for every layer that shares the pool.
 
 use super::element::Element;
-use crate::live::Place;
+use super::places::Place;
 
 /// One pool: the core's (its blocks are shared out among the planes) or the boundary layers'.
 ///

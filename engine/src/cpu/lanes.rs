@@ -2,16 +2,9 @@
 
 use super::element::Element;
 use super::kv::{Address, KvPool};
-use crate::batch::Slot;
-use crate::live::Tables;
+use super::places::Places;
+use crate::live::Lane as Token;
 use crate::units::Depth;
-
-/// One token that runs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Token {
-    pub(super) slot: Slot,
-    pub(super) position: u32,
-}
 
 /// Which KV a pass over layers works on.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +33,11 @@ pub(super) struct Lane {
 
 impl Lanes {
     /// Lanes of `tokens`, in order. A core pass notes the depth that each token runs at.
-    pub(super) fn new<E: Element>(tables: &mut Tables, pool: &KvPool<E>, tokens: &[Token], region: Region<'_>) -> Self {
+    pub(super) fn new<E: Element>(places: &mut Places, pool: &KvPool<E>, tokens: &[Token], region: Region<'_>) -> Self {
         if let Region::Core(depths) = region {
             // All first: a chunk's tokens attend to each other at the loop that they are all in.
             for (token, &depth) in tokens.iter().zip(depths) {
-                tables.write_core(token.slot, token.position, depth);
+                places.mark(token.slot, token.position, depth);
             }
         }
         let depth = |i: usize| match region {
@@ -60,8 +53,8 @@ impl Lanes {
             let end = (first..tokens.len()).take_while(same).count() + first;
             let length = tokens[first..end].iter().map(|token| token.position + 1).max().unwrap_or(0);
             let context: Vec<Address> = match depth(first) {
-                None => tables.boundary_places(slot, length).map(|place| pool.address(place)).collect(),
-                Some(depth) => tables.core_reads(slot, depth, length).map(|place| pool.address(place)).collect(),
+                None => places.boundary_places(slot, length).map(|place| pool.address(place)).collect(),
+                Some(depth) => places.core_reads(slot, depth, length).map(|place| pool.address(place)).collect(),
             };
             lanes.extend(tokens[first..end].iter().map(|token| Lane {
                 position: token.position,

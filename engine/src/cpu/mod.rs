@@ -20,14 +20,14 @@ mod mlp;
 mod model;
 mod norm;
 mod parallel;
-mod prefill;
+mod places;
 mod rope;
 mod stages;
 mod tile;
 mod transfer;
 
 pub use element::Element;
-pub use executor::{CpuError, CpuExecutor, CpuOptions};
+pub use executor::{CpuBackend, CpuError, CpuExecutor, CpuFailure, CpuOptions};
 pub use half::bf16;
 pub use tile::multiply;
 

@@ -134,14 +134,10 @@ impl<E: Element> Model<E> {
         self.head.apply_unrounded(x)
     }
 
-    /// The released gate's hazard. Panics for Huginn, which has no gate.
-    pub(super) fn hazard(&self, state: &[f32]) -> f32 {
-        self.released_gate.as_ref().expect("Ouro has an exit gate").hazard(state)
-    }
-
-    /// The trained lookahead gate's hazard of the next loop. Panics if the weights have none.
-    pub(super) fn next_hazard(&self, state: &[f32]) -> f32 {
-        self.lookahead_gate.as_ref().expect("the weights hold a lookahead gate").hazard(state)
+    /// The hazards of the released gate and of the lookahead gate; 0 where there is none.
+    pub(super) fn hazards(&self, state: &[f32]) -> [f32; 2] {
+        let hazard = |gate: &Option<HazardGate>| gate.as_ref().map_or(0.0, |gate| gate.hazard(state));
+        [hazard(&self.released_gate), hazard(&self.lookahead_gate)]
     }
 
     fn layers(&self, layers: &[Layer<E>], x: Matrix, lanes: &Lanes, pool: &mut KvPool<E>, first: usize) -> Matrix {

@@ -1,47 +1,50 @@
-//! Offload preemption: a sequence's blocks leave the pool as they are, and come back into other blocks.
+//! Offload preemption: a sequence's pages leave the pools as they are, and come back into other pages.
 
 use super::element::Element;
-use super::executor::CpuExecutor;
-use crate::batch::{Plane, Row};
+use super::executor::CpuBackend;
+use crate::batch::Page;
+use crate::live::Transfer;
 
-/// What a sequence keeps while it has no slot. It waits between two tokens, so there is no state inside the loop.
+/// One page in host memory.
 #[derive(Debug)]
-pub(super) struct Parked<E> {
-    boundary: Vec<Vec<E>>,
-    /// By plane, then block.
-    core: Vec<Vec<Vec<E>>>,
+pub(super) struct Saved<E> {
+    boundary: Vec<E>,
+    /// By plane.
+    core: Vec<Vec<E>>,
     depths: Vec<u8>,
 }
 
-impl<E: Element> CpuExecutor<E> {
-    /// Copies the sequences' blocks out.
-    pub(super) fn offload(&mut self, rows: &[Row]) {
-        for row in rows {
-            let blocks = |plane| self.tables.blocks(row.slot, plane).iter();
-            let parked = Parked {
-                boundary: blocks(Plane::Boundary).map(|&block| self.boundary.save(block)).collect(),
-                core: (0..self.tables.planes())
-                    .map(|plane| blocks(Plane::Core(plane)).map(|&block| self.core.save(block)).collect())
+impl<E: Element> CpuBackend<E> {
+    /// Copies the sequences' pages out. They wait between two tokens, so there is no state inside the loop.
+    pub(super) fn offload(&mut self, transfers: &[Transfer]) {
+        for transfer in transfers {
+            let pages = self.places.tables().pages(transfer.slot).to_vec();
+            let save = |page: Page| Saved {
+                boundary: self.boundary.save(page.0),
+                core: (0..self.places.planes())
+                    .map(|plane| self.core.save(self.places.core_block(page, plane)))
                     .collect(),
-                depths: self.tables.depths(row.slot).to_vec(),
+                depths: self.places.depths_of(page).to_vec(),
             };
-            self.parked.insert(row.request, parked);
+            let saved = pages.into_iter().map(save).collect();
+            self.parked.insert(transfer.request, saved);
         }
     }
 
-    /// Copies them back into the newly appended blocks.
-    pub(super) fn restore(&mut self, rows: &[Row]) {
-        for row in rows {
-            let parked = self.parked.remove(&row.request).expect("a sequence is offloaded before it is restored");
-            let blocks = self.tables.blocks(row.slot, Plane::Boundary);
-            assert!(blocks.len() >= parked.boundary.len(), "too few blocks for what was offloaded");
-            blocks.iter().zip(&parked.boundary).for_each(|(&block, saved)| self.boundary.restore(block, saved));
-            for (plane, saved) in (0..).zip(&parked.core) {
-                let blocks = self.tables.blocks(row.slot, Plane::Core(plane));
-                assert!(blocks.len() >= saved.len(), "too few blocks for what was offloaded");
-                blocks.iter().zip(saved).for_each(|(&block, saved)| self.core.restore(block, saved));
+    /// Copies them back into the newly appended pages.
+    pub(super) fn restore(&mut self, transfers: &[Transfer]) {
+        for transfer in transfers {
+            let saved = self.parked.remove(&transfer.request).expect("a sequence is offloaded before it is restored");
+            let pages = self.places.tables().pages(transfer.slot).to_vec();
+            assert!(pages.len() >= saved.len(), "too few pages for what was offloaded");
+            for (page, saved) in pages.into_iter().zip(saved) {
+                self.boundary.restore(page.0, &saved.boundary);
+                for (plane, saved) in (0..).zip(&saved.core) {
+                    self.core.restore(self.places.core_block(page, plane), saved);
+                }
+                self.places.depths_of(page).copy_from_slice(&saved.depths);
             }
-            self.tables.restore_depths(row.slot, parked.depths);
+            self.tokens[transfer.place as usize] = transfer.token.expect("a sequence comes back with its last token");
         }
     }
 }

@@ -19,8 +19,8 @@ pub(super) struct Norm {
     pub(super) gates: [Address; 2],
     pub(super) biases: [Address; 2],
     pub(super) signals: Address,
-    pub(super) x_by_slot: i32,
-    pub(super) state_by_slot: i32,
+    pub(super) x_by_place: i32,
+    pub(super) state_by_place: i32,
     pub(super) shares: i32,
 }
 
@@ -29,6 +29,7 @@ pub(super) struct Norm {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DecodeAttention {
     pub(super) header: Address,
+    pub(super) rows: Address,
     pub(super) items: Address,
     pub(super) qkv: Address,
     pub(super) qk_bias: Address,
@@ -41,9 +42,8 @@ pub(super) struct DecodeAttention {
     pub(super) arrived: Address,
     pub(super) next: Address,
     pub(super) out: Address,
-    pub(super) blocks_max: i32,
+    pub(super) pages_max: i32,
     pub(super) planes: i32,
-    pub(super) context_max: i32,
     pub(super) layout: i32,
     pub(super) boundary: i32,
     pub(super) depth: i32,
@@ -77,9 +77,8 @@ pub(super) struct PrefillAttention {
     pub(super) tables: Address,
     pub(super) depths: Address,
     pub(super) out: Address,
-    pub(super) blocks_max: i32,
+    pub(super) pages_max: i32,
     pub(super) planes: i32,
-    pub(super) context_max: i32,
     pub(super) layout: i32,
     pub(super) boundary: i32,
     pub(super) depth: i32,
@@ -91,13 +90,8 @@ pub(super) struct PrefillAttention {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     pub(super) header: Address,
-    pub(super) rows: Address,
-    pub(super) keys: Address,
+    pub(super) draws: Address,
     pub(super) logits: Address,
-    pub(super) last_tokens: Address,
+    pub(super) inputs: Address,
     pub(super) chosen: Address,
-    pub(super) temperature: f32,
-    pub(super) top_p: f32,
-    pub(super) top_k: i32,
-    pub(super) seed: u64,
 }

@@ -2,10 +2,12 @@
 
 use thiserror::Error;
 
-use crate::live::{ExitError, PromptError};
-use crate::request::RequestId;
+use crate::live::LiveError;
 
-/// Why the CUDA executor could not start, or a batch not run.
+/// Why a live run on the GPU could not start or go on.
+pub type CudaRunError = LiveError<CudaError>;
+
+/// Why the device could not be opened, or work not run.
 #[derive(Debug, Error)]
 pub enum CudaError {
     /// A library is not installed.
@@ -67,19 +69,5 @@ pub enum CudaError {
         model: String,
         /// What does not fit.
         reason: &'static str,
-    },
-    /// An exit that the settings do not allow.
-    #[error(transparent)]
-    Exit(#[from] ExitError),
-    /// A prompt that does not belong to its request.
-    #[error(transparent)]
-    Prompt(#[from] PromptError),
-    /// The model's numbers ran out of range: its weights are broken, or are another model's.
-    #[error("request {}, token {token}: the logits are not finite", request.0)]
-    NotFinite {
-        /// The request.
-        request: RequestId,
-        /// The output token.
-        token: u32,
     },
 }

@@ -1,117 +1,83 @@
-//! The executor: batches are described, uploaded and queued while the GPU works, and waited for in order.
+//! The device: work is described, uploaded and queued while the GPU works, and waited for in order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use super::error::CudaError;
+use super::error::{CudaError, CudaRunError};
 use super::flight::{CudaStats, InFlight, Spare, Timeline, events};
 use super::graphs::{Graphs, bucket, queue};
 use super::memory::Pinned;
-use super::mirror::Mirror;
 use super::model::{CudaModel, Model};
 use super::ops::Ops;
 use super::options::CudaOptions;
 use super::store::Store;
 use super::transfer::Parked;
-use super::upload::{Upload, items};
-use crate::batch::{Batch, Outcome, RowOutcome, Stage};
-use crate::executor::{Clock, Executor};
-use crate::live::{ExitPolicy, LiveConfig, LiveExecutor, OutputToken, Transcripts};
-use crate::models::gate::{GateMemory, Signal};
-use crate::request::{Arrival, RequestId};
-use crate::scheduler::{Finish, SchedulerConfig};
-use crate::units::Depth;
+use super::upload::{Draw, Upload, items, rows};
+use crate::batch::Stage;
+use crate::executor::Clock;
+use crate::live::{Backend, Live, LiveConfig, LiveError, Ran, Tables, Work};
+use crate::request::RequestId;
+use crate::scheduler::SchedulerConfig;
 
-/// Runs Ouro and Huginn on one GPU. Dropped and made on one thread.
+/// Runs Ouro and Huginn on one GPU.
+pub type CudaExecutor = Live<CudaBackend>;
+
+/// One GPU with a model on it. Dropped and made on one thread.
 #[derive(Debug)]
-pub struct CudaExecutor {
+pub struct CudaBackend {
     pub(super) ops: Ops,
     pub(super) model: Rc<Model>,
     pub(super) store: Store,
-    pub(super) graphs: Graphs,
     pub(super) config: LiveConfig,
-    pub(super) options: CudaOptions,
-    pub(super) mirror: Mirror,
+    pub(super) tables: Tables,
     pub(super) parked: BTreeMap<RequestId, Parked>,
     pub(super) spare: Spare,
     pub(super) stats: CudaStats,
-    pub(super) transcripts: Transcripts,
-    exits: ExitPolicy,
-    /// By slot, the gate's memory of the token in the making.
-    gates: Vec<GateMemory>,
+    graphs: Graphs,
     in_flight: VecDeque<InFlight>,
     timeline: Timeline,
 }
 
-impl CudaExecutor {
+impl Live<CudaBackend> {
     /// A model ready to serve under a scheduler's settings: kernels compiled, caches placed, graphs recorded.
     ///
     /// # Errors
     /// A library is missing, something does not fit, or the gate decides too late for the overlap mode.
-    pub fn new(model: &CudaModel, config: LiveConfig, options: CudaOptions) -> Result<Self, CudaError> {
+    pub fn new(model: &CudaModel, config: LiveConfig, options: CudaOptions) -> Result<Self, CudaRunError> {
         let model = model.0.clone();
-        let (device, architecture) = (&model.device, &model.architecture);
-        let scheduler = &config.scheduler;
-        let boundary_layers = architecture.prelude_layers + architecture.coda_layers > 0;
-        assert_eq!(scheduler.kv.boundary_layers, boundary_layers, "the scheduler was told of another model");
-        let exits = ExitPolicy::new(config.exits.clone(), architecture, scheduler, model.has_lookahead_gate)?;
-        let ops = Ops::new(device, architecture, scheduler.kv.block_tokens, options.batch_invariant)?;
-        let slots = scheduler.max_num_seqs as usize;
-        let blocks_max = scheduler.max_context_tokens.div_ceil(scheduler.kv.block_tokens) as usize;
-        let mirror = Mirror::new(slots, scheduler.kv.layout.planes(scheduler.r_max), blocks_max);
-        let store = Store::new(device, architecture, scheduler, (&mirror, bucket(slots)))?;
-        let graphs = match options.graphs {
-            true => Graphs::record(slots, (&ops, &*model, &store), (&config, &options))?,
-            false => Graphs::none(),
-        };
-        Ok(Self {
-            ops,
-            model,
-            store,
-            graphs,
-            options,
-            mirror,
-            parked: BTreeMap::new(),
-            spare: Spare::default(),
-            stats: CudaStats::default(),
-            transcripts: Transcripts::default(),
-            exits,
-            gates: vec![GateMemory::default(); slots],
-            in_flight: VecDeque::new(),
-            timeline: Timeline::default(),
-            config,
-        })
+        let backend = CudaBackend::new(model.clone(), config.clone(), options).map_err(LiveError::Device)?;
+        Ok(Self::on(backend, &model.architecture, config, model.has_lookahead_gate)?)
     }
 
     /// What it did, beyond tokens.
     pub fn stats(&self) -> CudaStats {
-        self.stats
+        self.backend.stats
     }
 
-    /// Forgets transcripts, times and counts, for a measurement behind a warm-up. Panics if a batch is in flight.
+    /// Forgets requests, times and counts, for a measurement behind a warm-up. Panics if a batch is in flight.
     pub fn reset(&mut self) {
-        assert!(self.in_flight.is_empty(), "a batch is in flight");
-        self.stats = CudaStats::default();
-        self.timeline = Timeline::default();
-        self.transcripts = Transcripts::default();
+        self.clear();
+        self.backend.stats = CudaStats::default();
+        self.backend.timeline = Timeline::default();
     }
 
-    /// Takes another mode, other exits and other prompts for the requests to come, and forgets what was; if memory or graphs would
-    /// have to be others, changes nothing and returns false. Panics if a batch is in flight.
+    /// Takes another mode, other exits and other prompts for the requests to come, and forgets what was; if memory or graphs
+    /// would have to be others, changes nothing and returns false. Panics if a batch is in flight.
     ///
     /// # Errors
     /// The gate decides too late for the overlap mode.
-    pub fn renew(&mut self, config: LiveConfig) -> Result<bool, CudaError> {
-        let same_scheduler =
-            SchedulerConfig { mode: self.config.scheduler.mode, ..config.scheduler } == self.config.scheduler;
-        let same_model_input =
-            config.initial_state == self.config.initial_state && config.keep_logits == self.config.keep_logits;
-        if !same_scheduler || !same_model_input {
+    pub fn renew(&mut self, config: LiveConfig) -> Result<bool, CudaRunError> {
+        let now = self.config();
+        let same_scheduler = SchedulerConfig { mode: now.scheduler.mode, ..config.scheduler } == now.scheduler;
+        let same_memory = config.initial_state == now.initial_state
+            && config.keep_logits == now.keep_logits
+            && config.window == now.window;
+        if !same_scheduler || !same_memory {
             return Ok(false);
         }
-        let (exits, model) = (config.exits.clone(), &self.model);
-        self.exits = ExitPolicy::new(exits, &model.architecture, &config.scheduler, model.has_lookahead_gate)?;
-        self.config = config;
+        let model = self.backend.model.clone();
+        self.backend.config = config.clone();
+        self.configure(config, &model.architecture, model.has_lookahead_gate)?;
         self.reset();
         Ok(true)
     }
@@ -120,7 +86,40 @@ impl CudaExecutor {
     ///
     /// # Errors
     /// The driver's.
-    pub fn fill_kv_with_noise(&self, seed: u64) -> Result<(), CudaError> {
+    pub fn fill_kv_with_noise(&self, seed: u64) -> Result<(), CudaRunError> {
+        self.backend.fill_kv_with_noise(seed).map_err(LiveError::Device)
+    }
+}
+
+impl CudaBackend {
+    fn new(model: Rc<Model>, config: LiveConfig, options: CudaOptions) -> Result<Self, CudaError> {
+        let (device, architecture) = (&model.device, &model.architecture);
+        let scheduler = &config.scheduler;
+        let boundary_layers = architecture.prelude_layers + architecture.coda_layers > 0;
+        assert_eq!(scheduler.kv.boundary_layers, boundary_layers, "the scheduler was told of another model");
+        let ops = Ops::new(device, architecture, scheduler.kv.block_tokens, options.batch_invariant)?;
+        let rows = (scheduler.max_num_seqs * config.window) as usize;
+        let store = Store::new(device, architecture, &config, bucket(rows))?;
+        let graphs = match options.graphs {
+            true => Graphs::record(rows, (&ops, &*model, &store), &config)?,
+            false => Graphs::none(),
+        };
+        Ok(Self {
+            tables: Tables::new(scheduler.kv.block_tokens, scheduler.max_num_seqs),
+            ops,
+            model,
+            store,
+            graphs,
+            parked: BTreeMap::new(),
+            spare: Spare::default(),
+            stats: CudaStats::default(),
+            in_flight: VecDeque::new(),
+            timeline: Timeline::default(),
+            config,
+        })
+    }
+
+    fn fill_kv_with_noise(&self, seed: u64) -> Result<(), CudaError> {
         for pool in [&self.store.core, &self.store.boundary] {
             let numbers = pool.buffer.bytes() as u64 / 2;
             if numbers > 0 {
@@ -132,182 +131,94 @@ impl CudaExecutor {
         self.store.depths.write(&self.ops.device, 0, &depths)
     }
 
-    /// Describes a decode batch in pinned memory and queues its stage.
-    fn queue_decode(&mut self, batch: &Batch, appended: &[[i32; 4]], upload: &mut Pinned) -> Result<(), CudaError> {
-        let rows: Vec<[i32; 4]> =
-            batch.rows.iter().map(|row| [row.slot.0 as i32, row.position as i32, i32::from(row.depth.0), -1]).collect();
-        let keys: Vec<[i32; 2]> = batch.rows.iter().map(|row| [row.request.0 as i32, row.token as i32]).collect();
-        let items = items(batch.rows.iter().map(|row| (row.slot.0, row.position, row.depth.0)));
+    /// Makes the edits in the host's tables and gives the device's new entries: index, page.
+    fn entries(&mut self, work: &Work) -> Vec<[i32; 4]> {
+        let pages_max = self.store.pages_max;
+        let added = work.edits.iter().filter_map(|edit| self.tables.apply(edit));
+        let entry = |entry: crate::live::Entry| {
+            assert!(entry.index < pages_max, "a table grows beyond max_context_tokens");
+            [(entry.slot.index() * pages_max + entry.index) as i32, entry.page.0 as i32, 0, 0]
+        };
+        added.map(entry).collect()
+    }
+
+    /// Describes decode rows in pinned memory and queues their stage.
+    fn queue_decode(&mut self, work: &Work, entries: &[[i32; 4]], upload: &mut Pinned) -> Result<(), CudaError> {
+        // A row that emits nothing draws for nobody.
+        let mut draws = vec![Draw { place: -1, ..Draw::default() }; work.lanes.len()];
+        work.draws.iter().for_each(|draw| draws[draw.lane as usize] = Draw::from(draw));
+        let items = items(&work.lanes);
         let mut out = Upload::new(upload);
-        out.put(&rows);
-        out.seek(self.store.places.keys());
-        out.put(&keys);
-        out.seek(self.store.places.items());
+        out.put(&rows(&work.lanes));
+        out.seek(self.store.offsets.draws());
+        out.put(&draws);
+        out.seek(self.store.offsets.items());
         out.put(&items);
-        let appended_at = out.put(appended);
-        let bytes = out.finish(rows.len(), items.len(), appended.len(), appended_at);
+        let entries_at = out.put(entries);
+        let bytes = out.finish(work.lanes.len(), items.len(), entries.len(), entries_at);
         self.store.upload.upload(&self.ops.device, upload, bytes)?;
-        match self.graphs.get(batch.stage, rows.len()) {
+        match self.graphs.get(work.stage, work.lanes.len()).filter(|_| !work.spans) {
             Some(graph) => {
                 self.stats.graph_launches += 1;
                 self.ops.device.launch_graph(graph)
             }
             None => {
                 self.stats.eager_fallbacks += 1;
-                let count = bucket(rows.len());
-                queue(batch.stage, count, (&self.ops, &*self.model, &self.store), (&self.config, &self.options))
+                let count = bucket(work.lanes.len());
+                queue((work.stage, work.spans), count, (&self.ops, &*self.model, &self.store), &self.config)
             }
         }
     }
 
-    /// Rows of a batch that make a token, in order.
-    fn speakers(batch: &Batch) -> usize {
-        match batch.stage {
-            Stage::Prefill => batch.rows.iter().filter(|row| row.ends_prompt).count(),
-            Stage::Coda | Stage::Forward => batch.rows.len(),
-            _ => 0,
+    /// What came of work whose end has passed.
+    fn read(&self, flight: &InFlight) -> Ran {
+        let mut ran = Ran::default();
+        if let Some(readback) = &flight.readback {
+            let at = self.store.signals_at();
+            let pairs = readback.bytes()[at..].chunks_exact(8).take(flight.signals);
+            ran.signals = pairs.map(bytemuck::pod_read_unaligned).collect();
+            let chosen = |&row: &usize| bytemuck::pod_read_unaligned(&readback.bytes()[4 * row..4 * row + 4]);
+            ran.chosen = flight.drawn.iter().map(chosen).collect();
         }
-    }
-
-    /// Bytes of the results that the host needs; 0 for none.
-    fn readback_bytes(&self, batch: &Batch) -> usize {
-        match batch.stage {
-            Stage::Core if self.exits.gate().is_some() => self.store.signals_at() + 8 * batch.rows.len(),
-            _ => Self::speakers(batch) * 4,
+        if let Some(logits) = &flight.logits {
+            let bytes = self.model.architecture.vocab as usize * 4;
+            let of = |&row: &usize| bytemuck::pod_collect_to_vec(&logits.bytes()[row * bytes..(row + 1) * bytes]);
+            ran.logits = flight.drawn.iter().map(of).collect();
         }
-    }
-
-    /// Waits for every batch in flight, so that the host knows all tokens.
-    pub(super) fn drain(&mut self, clock: &dyn Clock) -> Result<(), CudaError> {
-        if self.in_flight.iter().any(|flight| flight.outcome.is_none()) {
-            self.stats.drains += 1;
-        }
-        let mut in_flight = std::mem::take(&mut self.in_flight);
-        let landed = in_flight.iter_mut().try_for_each(|flight| self.land(flight, clock));
-        self.in_flight = in_flight;
-        landed
-    }
-
-    /// Waits for a batch and takes its results in.
-    fn land(&mut self, flight: &mut InFlight, clock: &dyn Clock) -> Result<(), CudaError> {
-        if flight.outcome.is_some() {
-            return Ok(());
-        }
-        flight.end.wait()?;
-        // Behind the wait: the timeline may not be ahead of it.
-        let now = clock.now();
-        let (start, end) = events(&self.ops.device)?;
-        let (start, end) = (std::mem::replace(&mut flight.start, start), std::mem::replace(&mut flight.end, end));
-        let (started, finished) = self.timeline.place((&start, end), now, &mut self.stats)?;
-        let rows = self.outcomes(flight)?;
-        let batch = flight.batch.clone();
-        flight.outcome = Some(Outcome { batch, started, finished, rows });
-        Ok(())
-    }
-
-    fn outcomes(&mut self, flight: &InFlight) -> Result<Vec<RowOutcome>, CudaError> {
-        let batch = &flight.batch;
-        match batch.stage {
-            Stage::Core => (0..batch.rows.len()).map(|row| self.looped(flight, row)).collect(),
-            Stage::Prefill | Stage::Coda | Stage::Forward => {
-                let mut speaker = 0;
-                let r_max = self.config.scheduler.r_max;
-                let mut outcomes = Vec::with_capacity(batch.rows.len());
-                for row in &batch.rows {
-                    if batch.stage == Stage::Prefill && !row.ends_prompt {
-                        outcomes.push(RowOutcome::default());
-                        continue;
-                    }
-                    let depth = if batch.stage == Stage::Forward { r_max } else { row.depth };
-                    outcomes.push(self.spoke(flight, speaker, (row.request, row.token), depth)?);
-                    speaker += 1;
-                }
-                Ok(outcomes)
-            }
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    /// What may be known of a core row's exit.
-    fn looped(&mut self, flight: &InFlight, index: usize) -> Result<RowOutcome, CudaError> {
-        let row = &flight.batch.rows[index];
-        let memory = &mut self.gates[row.slot.index()];
-        if row.depth == Depth::FIRST {
-            *memory = GateMemory::default();
-        }
-        if let (Some(gate), Some(readback)) = (self.exits.gate(), &flight.readback) {
-            let at = self.store.signals_at() + 8 * index;
-            let [first, second]: [f32; 2] = bytemuck::pod_read_unaligned(&readback.bytes()[at..at + 8]);
-            let signal = match gate.signal {
-                Signal::Hazard | Signal::Distance => first,
-                Signal::NextHazard => {
-                    if row.depth == Depth::FIRST {
-                        gate.survive(memory, first);
-                    }
-                    second
-                }
-            };
-            gate.observe(memory, row.depth, signal);
-        }
-        Ok(RowOutcome { leaves_after: self.exits.reveal(row, memory)?, finished: false })
-    }
-
-    /// Takes in the token of a batch's speaker number `speaker`.
-    fn spoke(
-        &mut self,
-        flight: &InFlight,
-        speaker: usize,
-        (request, token): (RequestId, u32),
-        depth: Depth,
-    ) -> Result<RowOutcome, CudaError> {
-        let readback = flight.readback.as_ref().expect("a batch that makes tokens reads them back");
-        let chosen: u32 = bytemuck::pod_read_unaligned(&readback.bytes()[4 * speaker..4 * speaker + 4]);
-        if chosen == u32::MAX {
-            return Err(CudaError::NotFinite { request, token });
-        }
-        let ends = self.config.scheduler.finish == Finish::Eos
-            && match self.config.eos {
-                Some(eos) => chosen == eos,
-                None => self.transcripts.is_last(request, token),
-            };
-        let vocab = self.model.architecture.vocab as usize * 4;
-        let logits = flight.logits.as_ref().map(|logits| {
-            bytemuck::pod_collect_to_vec::<u8, f32>(&logits.bytes()[speaker * vocab..(speaker + 1) * vocab])
-        });
-        self.transcripts.push(request, token, OutputToken { token: chosen, depth, logits }, ends);
-        Ok(RowOutcome { leaves_after: None, finished: ends })
+        ran
     }
 }
 
-impl Executor for CudaExecutor {
+impl Backend for CudaBackend {
     type Error = CudaError;
 
-    fn arrive(&mut self, arrival: &Arrival) {
-        self.transcripts.arrive(arrival);
+    fn vocab(&self) -> u32 {
+        self.model.architecture.vocab as u32
     }
 
-    fn launch(&mut self, batch: Batch, clock: &mut dyn Clock) -> Result<(), CudaError> {
-        let vocab = self.model.architecture.vocab as u32;
-        for (_, request) in &batch.admitted {
-            self.transcripts.admit(request, &self.config.prompts, vocab)?;
-        }
-        if self.needs_tokens(&batch) {
-            self.drain(clock)?;
-        }
-        let appended = self.mirror.apply(&batch);
+    fn launch(&mut self, work: Work, _: &mut dyn Clock) -> Result<(), CudaError> {
+        let entries = self.entries(&work);
+        work.lanes.iter().for_each(|lane| self.tables.check_owner(lane.slot, lane.request));
         let mut upload = self.spare.take(self.store.upload_bytes())?;
         let (start, end) = events(&self.ops.device)?;
         let mut held = Vec::new();
         self.ops.device.record(&start)?;
-        match batch.stage {
+        match work.stage {
             Stage::Prelude | Stage::Core | Stage::Coda | Stage::Forward => {
-                self.queue_decode(&batch, &appended, &mut upload)?;
+                self.queue_decode(&work, &entries, &mut upload)?;
             }
-            Stage::Prefill => self.queue_prefill(&batch, &appended, &mut upload)?,
-            Stage::Offload => self.queue_offload(&batch, &mut upload)?,
-            Stage::Restore => held = self.queue_restore(&batch, &appended, &mut upload)?,
+            Stage::Prefill => self.queue_prefill(&work, &entries, &mut upload)?,
+            Stage::Offload => self.queue_offload(&work, &mut upload)?,
+            Stage::Restore => held = self.queue_restore(&work, &entries, &mut upload)?,
         }
-        let bytes = self.readback_bytes(&batch);
+        // A prefill gathers the rows that choose; in decode they stay where they are.
+        let drawn: Vec<usize> = match work.stage {
+            Stage::Prefill => (0..work.draws.len()).collect(),
+            _ => work.draws.iter().map(|draw| draw.lane as usize).collect(),
+        };
+        let results = drawn.last().map_or(0, |last| last + 1);
+        let signals = if work.signals { work.lanes.len() } else { 0 };
+        let bytes = if signals > 0 { self.store.signals_at() + 8 * signals } else { results * 4 };
         let readback = match bytes {
             0 => None,
             _ => {
@@ -317,36 +228,36 @@ impl Executor for CudaExecutor {
                 Some(pinned)
             }
         };
-        let speakers = Self::speakers(&batch);
-        let logits = match self.config.keep_logits && speakers > 0 {
+        let logits = match self.config.keep_logits && results > 0 {
             false => None,
             true => {
-                let bytes = speakers * vocab as usize * 4;
+                let bytes = results * self.model.architecture.vocab as usize * 4;
                 let pinned = self.spare.take(bytes)?;
                 self.store.logits.download(&self.ops.device, &pinned, bytes)?;
                 Some(pinned)
             }
         };
         self.ops.device.record(&end)?;
-        self.in_flight.push_back(InFlight { batch, upload, readback, logits, start, end, held, outcome: None });
+        self.in_flight.push_back(InFlight { signals, drawn, upload, readback, logits, start, end, held });
         Ok(())
     }
 
-    fn wait(&mut self, clock: &mut dyn Clock) -> Result<Outcome, CudaError> {
-        let mut flight = self.in_flight.pop_front().expect("a batch was launched before it is waited for");
-        self.land(&mut flight, clock)?;
-        self.spare.give(flight.upload);
-        flight.readback.into_iter().chain(flight.logits).chain(flight.held).for_each(|buffer| self.spare.give(buffer));
-        Ok(flight.outcome.expect("landed above"))
+    fn wait(&mut self, clock: &mut dyn Clock) -> Result<Ran, CudaError> {
+        let flight = self.in_flight.pop_front().expect("work was launched before it is waited for");
+        flight.end.wait()?;
+        // Behind the wait: the timeline may not be ahead of it.
+        let now = clock.now();
+        let ran = self.read(&flight);
+        let InFlight { upload, readback, logits, start, end, held, .. } = flight;
+        let (started, finished) = self.timeline.place((&start, end), now, &mut self.stats)?;
+        self.spare.give(upload);
+        readback.into_iter().chain(logits).chain(held).for_each(|buffer| self.spare.give(buffer));
+        Ok(Ran { started, finished, ..ran })
     }
-}
 
-impl LiveExecutor for CudaExecutor {
-    fn transcripts(&self) -> &Transcripts {
-        &self.transcripts
-    }
-
-    fn exit_label(&self) -> &'static str {
-        self.exits.label()
+    fn forget(&mut self, request: RequestId) {
+        if let Some(Parked { core, boundary, depths, .. }) = self.parked.remove(&request) {
+            [core, boundary, depths].into_iter().for_each(|buffer| self.spare.give(buffer));
+        }
     }
 }

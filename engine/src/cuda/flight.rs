@@ -3,13 +3,15 @@
 use super::device::{Device, Event};
 use super::error::CudaError;
 use super::memory::Pinned;
-use crate::batch::{Batch, Outcome};
 use crate::units::Nanos;
 
-/// A launched batch.
+/// Launched work.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    pub(super) batch: Batch,
+    /// Rows whose signals are read back.
+    pub(super) signals: usize,
+    /// The rows that choose a token, in order.
+    pub(super) drawn: Vec<usize>,
     pub(super) upload: Pinned,
     pub(super) readback: Option<Pinned>,
     pub(super) logits: Option<Pinned>,
@@ -17,8 +19,6 @@ pub(super) struct InFlight {
     pub(super) end: Event,
     /// Pinned KV that a restore reads.
     pub(super) held: Vec<Pinned>,
-    /// Set once its end was waited for, before it is asked for.
-    pub(super) outcome: Option<Outcome>,
 }
 
 /// Pinned buffers that no batch holds: pinning memory is slow, so they are kept.
@@ -51,8 +51,6 @@ pub struct CudaStats {
     pub eager_batches: u64,
     /// Copies from the device, at most one a batch (logits for comparisons apart).
     pub readbacks: u64,
-    /// Times that a batch needed tokens which the host did not have yet.
-    pub drains: u64,
     /// Time with a batch on the device, uploads included.
     pub busy_ms: f64,
     /// Time between two batches.

@@ -9,7 +9,6 @@ use super::error::CudaError;
 use super::memory::Address;
 use super::model::Model;
 use super::ops::Ops;
-use super::options::CudaOptions;
 use super::products::Phase;
 use super::stages::{Rows, Run};
 use super::store::Store;
@@ -41,20 +40,21 @@ pub(super) fn bucket(rows: usize) -> usize {
     BUCKETS.into_iter().find(|&bucket| bucket >= rows).unwrap_or_else(|| rows.next_multiple_of(last))
 }
 
-/// Queues a decode stage, kernel by kernel. `count` rows are launched, the header says how many are real.
+/// Queues a decode stage, kernel by kernel. `count` rows are launched, the header says how many are real; `spans`: some
+/// attend to each other.
 pub(super) fn queue(
-    stage: Stage,
+    (stage, spans): (Stage, bool),
     count: usize,
     (ops, model, store): (&Ops, &Model, &Store),
-    (config, options): (&LiveConfig, &CudaOptions),
+    config: &LiveConfig,
 ) -> Result<(), CudaError> {
     let at = |offset| store.upload.at(offset);
     let rows = Rows {
         phase: Phase::Decode,
         count,
         header: at(0),
-        rows: at(store.places.rows()),
-        parts: at(store.places.items()),
+        rows: at(store.offsets.rows()),
+        parts: at(store.offsets.items()),
         tiles: 0,
     };
     let mut run = Run {
@@ -64,8 +64,8 @@ pub(super) fn queue(
         rows,
         layout: config.scheduler.kv.layout,
         initial_state: config.initial_state,
-        sampling: options.sampling,
         r_max: config.scheduler.r_max,
+        spans,
         launches: 0,
     };
     let loops = if stage == Stage::Forward { run.r_max.0 } else { 1 };
@@ -82,8 +82,8 @@ pub(super) fn queue(
     }
     if matches!(stage, Stage::Coda | Stage::Forward) {
         run.coda()?;
-        let addresses: [Address; 4] = [at(0), at(store.places.rows()), at(store.places.keys()), store.y.address()];
-        run.speak(addresses, count)?;
+        let addresses: [Address; 3] = [at(0), at(store.offsets.draws()), store.y.address()];
+        run.emit(addresses, count)?;
     }
     Ok(())
 }
@@ -98,12 +98,12 @@ impl Graphs {
     pub(super) fn record(
         rows: usize,
         (ops, model, store): (&Ops, &Model, &Store),
-        (config, options): (&LiveConfig, &CudaOptions),
+        config: &LiveConfig,
     ) -> Result<Self, CudaError> {
         let mut graphs = BTreeMap::new();
         for count in BUCKETS.into_iter().filter(|&count| count <= bucket(rows)) {
             for stage in DECODE {
-                let queue = || queue(stage, count, (ops, model, store), (config, options));
+                let queue = || queue((stage, false), count, (ops, model, store), config);
                 // Once for real: libraries load their kernels and choose algorithms, which a capture cannot do.
                 queue()?;
                 ops.device.synchronize()?;

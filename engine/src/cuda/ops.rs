@@ -100,21 +100,29 @@ impl Ops {
         self.launch("norm_step", ((rows as u32, 1), self.norm_threads, 0), arguments![norm])
     }
 
+    /// Stores every row's keys and values, for rows that attend to each other.
+    pub(super) fn decode_store(&self, attention: DecodeAttention, rows: usize) -> Result<(), CudaError> {
+        self.launch("decode_store", ((rows as u32, 1), 256, 0), arguments![attention])
+    }
+
     /// `splits_max` bounds a row's work. A block takes one piece, and more only where the grid is cut.
     pub(super) fn decode_attention(
         &self,
         attention: DecodeAttention,
         (rows, splits_max): (usize, usize),
+        stored: bool,
     ) -> Result<(), CudaError> {
         // Blocks take one piece after the other until none is left. A graph has the longest context's blocks in every launch, and
         // a wave of blocks without work takes a microsecond, so there are at most four waves of them.
-        let wide = rows <= FEW_ROWS && !self.invariant;
+        let wide = rows <= FEW_ROWS && !self.invariant && !stored;
         let resident = self.device.multiprocessors() * if wide { 2 } else { 4 };
         let blocks = ((rows * splits_max) as u32 * self.heads).min(4 * resident);
-        match wide {
-            true => self.launch("decode_attention_wide", ((blocks, 1), 256, 0), arguments![attention]),
-            false => self.launch("decode_attention", ((blocks, 1), 128, 0), arguments![attention]),
-        }
+        let (name, threads) = match (wide, stored) {
+            (true, _) => ("decode_attention_wide", 256),
+            (false, false) => ("decode_attention", 128),
+            (false, true) => ("decode_attention_stored", 128),
+        };
+        self.launch(name, ((blocks, 1), threads, 0), arguments![attention])
     }
 
     pub(super) fn prefill_attention(&self, a: PrefillAttention, tokens: usize, tiles: usize) -> Result<(), CudaError> {
@@ -125,32 +133,32 @@ impl Ops {
 
     pub(super) fn embed(
         &self,
-        [header, rows, last_tokens, table, x]: [Address; 5],
+        [header, rows, inputs, table, x]: [Address; 5],
         scale: f32,
         count: usize,
     ) -> Result<(), CudaError> {
-        self.launch("embed", ((count as u32, 1), 256, 0), arguments![header, rows, last_tokens, table, x, scale])
+        self.launch("embed", ((count as u32, 1), 256, 0), arguments![header, rows, inputs, table, x, scale])
     }
 
     pub(super) fn start_loop(
         &self,
         [header, rows, x, injected, state]: [Address; 5],
-        (by_slot, noise): (bool, Option<u64>),
+        (by_place, noise): (bool, Option<u64>),
         count: usize,
     ) -> Result<(), CudaError> {
-        let (by_slot, noisy, seed) = (i32::from(by_slot), i32::from(noise.is_some()), noise.unwrap_or(0));
+        let (by_place, noisy, seed) = (i32::from(by_place), i32::from(noise.is_some()), noise.unwrap_or(0));
         let shape = ((count as u32, 1), 256, 0);
-        self.launch("start_loop", shape, arguments![header, rows, x, injected, state, by_slot, noisy, seed])
+        self.launch("start_loop", shape, arguments![header, rows, x, injected, state, by_place, noisy, seed])
     }
 
     pub(super) fn join(
         &self,
         [header, rows, state, injected, joined]: [Address; 5],
-        by_slot: bool,
+        by_place: bool,
         count: usize,
     ) -> Result<(), CudaError> {
-        let by_slot = i32::from(by_slot);
-        self.launch("join", ((count as u32, 1), 256, 0), arguments![header, rows, state, injected, joined, by_slot])
+        let by_place = i32::from(by_place);
+        self.launch("join", ((count as u32, 1), 256, 0), arguments![header, rows, state, injected, joined, by_place])
     }
 
     pub(super) fn gather(&self, [picks, from, to]: [Address; 3], count: usize) -> Result<(), CudaError> {
@@ -175,16 +183,16 @@ impl Ops {
 
     pub(super) fn move_depths(
         &self,
-        [depths, saved]: [Address; 2],
-        [slot, context_max, tokens]: [i32; 3],
+        [depths, saved, jobs]: [Address; 3],
+        count: usize,
         restores: bool,
     ) -> Result<(), CudaError> {
         let restores = i32::from(restores);
-        self.launch("move_depths", ((1, 1), 256, 0), arguments![depths, saved, slot, context_max, tokens, restores])
+        self.launch("move_depths", ((count as u32, 1), 32, 0), arguments![depths, saved, jobs, restores])
     }
 
-    pub(super) fn set_tokens(&self, [header, rows, last_tokens]: [Address; 3]) -> Result<(), CudaError> {
-        self.launch("set_tokens", ((1, 1), 256, 0), arguments![header, rows, last_tokens])
+    pub(super) fn set_tokens(&self, [header, rows, inputs]: [Address; 3]) -> Result<(), CudaError> {
+        self.launch("set_tokens", ((1, 1), 256, 0), arguments![header, rows, inputs])
     }
 
     pub(super) fn fill_noise(&self, to: Address, numbers: u64, seed: u64) -> Result<(), CudaError> {

@@ -16,33 +16,12 @@ pub struct CudaOptions {
     pub batch_invariant: bool,
     /// Record the decode stages as graphs at start. Without, every step is launched kernel by kernel.
     pub graphs: bool,
-    /// How output tokens are chosen.
-    pub sampling: Sampling,
 }
 
 impl Default for CudaOptions {
     fn default() -> Self {
-        Self { batch_invariant: false, graphs: true, sampling: Sampling::GREEDY }
+        Self { batch_invariant: false, graphs: true }
     }
-}
-
-/// How a token is chosen from its logits.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sampling {
-    /// 0 takes the largest logit.
-    pub temperature: f32,
-    /// Only the k most probable tokens; 0 takes all. Tokens of equal probability stay together.
-    pub top_k: u32,
-    /// Only the most probable tokens that together reach this probability; 1 takes all.
-    pub top_p: f32,
-    /// Another seed, other draws; a draw depends on seed, request and output token alone.
-    pub seed: u64,
-}
-
-impl Sampling {
-    /// The largest logit, of equal ones the lowest id.
-    pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 };
 }
 
 /// Where the weights come from.

@@ -5,7 +5,6 @@ use super::error::CudaError;
 use super::memory::Address;
 use super::model::{Layer, Model};
 use super::ops::Ops;
-use super::options::Sampling;
 use super::products::Phase;
 use super::store::{Pool, Store};
 use super::upload::SPLIT;
@@ -58,8 +57,9 @@ pub(super) struct Run<'a> {
     pub(super) rows: Rows,
     pub(super) layout: Layout,
     pub(super) initial_state: InitialState,
-    pub(super) sampling: Sampling,
     pub(super) r_max: Depth,
+    /// Rows attend to each other, so all store their keys first.
+    pub(super) spans: bool,
     /// Attention launches so far, each of which has a work counter.
     pub(super) launches: i32,
 }
@@ -78,14 +78,14 @@ impl Run<'_> {
     }
 
     fn norm(&self, norm: Norm) -> Result<(), CudaError> {
-        let by_slot = i32::from(self.decode());
+        let by_place = i32::from(self.decode());
         let (header, rows) = (self.rows.header, self.rows.rows);
-        self.ops.norm(Norm { header, rows, state_by_slot: by_slot, ..norm }, self.rows.count)
+        self.ops.norm(Norm { header, rows, state_by_place: by_place, ..norm }, self.rows.count)
     }
 
     /// Reads rows from the looped states.
     fn norm_states(&self, norm: Norm) -> Result<(), CudaError> {
-        self.norm(Norm { x: self.state(), x_by_slot: i32::from(self.decode()), ..norm })
+        self.norm(Norm { x: self.state(), x_by_place: i32::from(self.decode()), ..norm })
     }
 
     /// Embedding and the layers before the loop.
@@ -96,7 +96,7 @@ impl Run<'_> {
             Family::Huginn => (m.architecture.hidden as f32).sqrt(),
         };
         let (header, rows, x, y) = (self.rows.header, self.rows.rows, s.x.address(), s.y.address());
-        self.ops.embed([header, rows, s.last_tokens.address(), m.embedding, x], scale, self.rows.count)?;
+        self.ops.embed([header, rows, s.inputs.address(), m.embedding, x], scale, self.rows.count)?;
         match m.architecture.family {
             Family::Ouro => self.norm(Norm { x, state: self.state(), ..Norm::default() }),
             Family::Huginn => {
@@ -173,15 +173,12 @@ impl Run<'_> {
     }
 
     /// LM head and the choice of a token for `count` rows of `x`.
-    pub(super) fn speak(&self, [header, rows, keys, x]: [Address; 4], count: usize) -> Result<(), CudaError> {
+    pub(super) fn emit(&self, [header, draws, x]: [Address; 3], count: usize) -> Result<(), CudaError> {
         let s = self.store;
         let logits = s.logits.address();
         self.ops.logits(&self.model.head, (x, logits), count)?;
-        let Sampling { temperature, top_k, top_p, seed } = self.sampling;
-        let (last_tokens, chosen) = (s.last_tokens.address(), s.results.address());
-        let sample =
-            Sample { header, rows, keys, logits, last_tokens, chosen, temperature, top_p, top_k: top_k as i32, seed };
-        self.ops.sample(sample, count)
+        let (inputs, chosen) = (s.inputs.address(), s.results.address());
+        self.ops.sample(Sample { header, draws, logits, inputs, chosen }, count)
     }
 
     /// Layers over `x` (the residual stream) and `y` (its norm), each ending with the norm that the next begins with.
@@ -217,8 +214,7 @@ impl Run<'_> {
             Region::Boundary { .. } => (1, 0),
             Region::Core { depth } => (0, i32::from(depth)),
         };
-        let planes = if boundary == 1 { 1 } else { s.planes as i32 };
-        let tables = s.tables.at(if boundary == 1 { s.slots * s.planes * s.blocks_max * 4 } else { 0 });
+        let (planes, tables) = (s.planes as i32, s.tables.address());
         let layout = match self.layout {
             Layout::DepthIndexed => 0,
             Layout::LastExited => 1,
@@ -226,7 +222,7 @@ impl Run<'_> {
             Layout::FirstThenShared => 3,
         };
         let marks_depth = i32::from(boundary == 0 && index == 0);
-        let (blocks_max, context_max) = (s.blocks_max as i32, s.context_max as i32);
+        let pages_max = s.pages_max as i32;
         let (qkv, factors, depths) = (s.qkv.address(), s.factors.address(), s.depths.address());
         if !self.decode() {
             let attention = PrefillAttention {
@@ -240,9 +236,8 @@ impl Run<'_> {
                 tables,
                 depths,
                 out: s.attended.address(),
-                blocks_max,
+                pages_max,
                 planes,
-                context_max,
                 layout,
                 boundary,
                 depth,
@@ -254,6 +249,7 @@ impl Run<'_> {
         self.launches += 1;
         let attention = DecodeAttention {
             header: self.rows.header,
+            rows: self.rows.rows,
             items: self.rows.parts,
             qkv,
             qk_bias: layer.qk_bias,
@@ -266,15 +262,17 @@ impl Run<'_> {
             arrived: s.arrived.address(),
             next,
             out: s.attended.address(),
-            blocks_max,
+            pages_max,
             planes,
-            context_max,
             layout,
             boundary,
             depth,
             marks_depth,
         };
+        if self.spans {
+            self.ops.decode_store(attention, self.rows.count)?;
+        }
         let splits_max = s.context_max.div_ceil(SPLIT as usize);
-        self.ops.decode_attention(attention, (self.rows.count, splits_max))
+        self.ops.decode_attention(attention, (self.rows.count, splits_max), self.spans)
     }
 }

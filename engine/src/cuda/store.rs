@@ -3,12 +3,11 @@
 use super::device::Device;
 use super::error::CudaError;
 use super::memory::{Address, Buffer};
-use super::mirror::Mirror;
 use super::stream::{SHARES_MAX, STREAM_ROWS_MAX};
-use super::upload::{Places, QUERIES, SPLIT};
+use super::upload::{Offsets, QUERIES, SPLIT};
 use crate::architecture::Architecture;
 use crate::cpu::rope_factors;
-use crate::scheduler::SchedulerConfig;
+use crate::live::LiveConfig;
 
 /// One KV pool.
 #[derive(Debug)]
@@ -38,7 +37,8 @@ pub(super) struct Store {
     pub(super) factors: Buffer,
     pub(super) state: Buffer,
     pub(super) injected: Buffer,
-    pub(super) last_tokens: Buffer,
+    /// By place, the token chosen as its input.
+    pub(super) inputs: Buffer,
     pub(super) upload: Buffer,
     /// Chosen tokens, then signals: what is read back.
     pub(super) results: Buffer,
@@ -59,9 +59,10 @@ pub(super) struct Store {
     /// Prefill's states, by token.
     pub(super) token_state: Buffer,
     pub(super) token_injected: Buffer,
-    pub(super) places: Places,
-    pub(super) slots: usize,
-    pub(super) blocks_max: usize,
+    pub(super) offsets: Offsets,
+    /// Positions on their way at once, of all sequences together.
+    pub(super) places: usize,
+    pub(super) pages_max: usize,
     pub(super) context_max: usize,
     pub(super) planes: usize,
 }
@@ -73,40 +74,41 @@ impl Store {
     pub(super) fn new(
         device: &Device,
         architecture: &Architecture,
-        config: &SchedulerConfig,
-        (mirror, rows_max): (&Mirror, usize),
+        live: &LiveConfig,
+        rows_max: usize,
     ) -> Result<Self, CudaError> {
-        let a = architecture;
+        let (a, config) = (architecture, &live.scheduler);
         let kv = &config.kv;
         let (hidden, ffn, attention) = (a.hidden as usize, a.ffn as usize, (a.heads * a.head_dim) as usize);
         let planes = usize::from(kv.layout.planes(config.r_max));
         let block_tokens = kv.block_tokens as usize;
         let boundary_layers = (a.prelude_layers + a.coda_layers) as usize;
-        let boundary_blocks = if kv.boundary_layers { kv.blocks as usize / planes } else { 0 };
+        let pages = kv.blocks as usize / planes;
+        let boundary_blocks = if kv.boundary_layers { pages } else { 0 };
         let pool = |layers: usize, blocks: usize, what: &str| {
             let block_numbers = (2 * attention * block_tokens) as u64;
             let layer_numbers = block_numbers * blocks as u64;
             let buffer = Buffer::zeroed(device, layers * layer_numbers as usize * 2, what)?;
             Ok::<_, CudaError>(Pool { buffer, layer_numbers, block_numbers, layers })
         };
-        let slots = config.max_num_seqs as usize;
+        let (slots, window) = (config.max_num_seqs as usize, live.window as usize);
+        let places = slots * window;
         let tokens_max = (config.max_num_batched_tokens as usize).max(rows_max);
         let context_max = config.max_context_tokens as usize;
-        let items_max = kv.blocks as usize / planes * block_tokens / SPLIT as usize + rows_max + 1;
-        let appended_max = kv.blocks as usize + boundary_blocks;
+        let items_max = window * (pages * block_tokens / SPLIT as usize) + rows_max + 1;
         let tiles_max = tokens_max / QUERIES as usize + slots + 1;
-        let upload_bytes = 4096 + 64 * (tokens_max + rows_max) + 16 * (2 * items_max + appended_max + tiles_max);
+        let upload_bytes = 4096 + 64 * (tokens_max + rows_max) + 16 * (2 * items_max + pages + tiles_max);
         let factors = rope_factors(a.family, a.head_dim as usize, config.max_context_tokens);
         let bytes = |numbers: usize, what: &str| Buffer::zeroed(device, numbers, what);
         let store = Self {
             core: pool(a.core_layers as usize, kv.blocks as usize, "the core's KV pool")?,
             boundary: pool(boundary_layers, boundary_blocks, "the boundary layers' KV pool")?,
-            tables: bytes(mirror.entries() * 4, "block tables")?,
-            depths: bytes(slots * context_max, "exit depths")?,
+            tables: bytes(slots * context_max.div_ceil(block_tokens) * 4, "page tables")?,
+            depths: bytes(pages * block_tokens, "exit depths")?,
             factors: bytes(factors.len() * 8, "RoPE factors")?,
-            state: bytes(slots * hidden * 2, "states")?,
-            injected: bytes(slots * hidden * 2, "injected embeddings")?,
-            last_tokens: bytes(slots * 4, "last tokens")?,
+            state: bytes(places * hidden * 2, "states")?,
+            injected: bytes(places * hidden * 2, "injected embeddings")?,
+            inputs: bytes(places * 4, "chosen tokens")?,
             upload: bytes(upload_bytes, "batch descriptions")?,
             results: bytes(rows_max * 12 + 8, "results")?,
             counters: bytes(COUNTERS * 4, "work counters")?,
@@ -127,9 +129,9 @@ impl Store {
             logits: bytes(rows_max * a.vocab as usize * 4, "logits")?,
             token_state: bytes(tokens_max * hidden * 2, "prefill states")?,
             token_injected: bytes(if boundary_layers > 0 { tokens_max * hidden * 2 } else { 0 }, "prefill embeddings")?,
-            places: Places::new(slots),
-            slots,
-            blocks_max: context_max.div_ceil(block_tokens),
+            offsets: Offsets::new(places),
+            places,
+            pages_max: context_max.div_ceil(block_tokens),
             context_max,
             planes,
         };
@@ -137,9 +139,9 @@ impl Store {
         Ok(store)
     }
 
-    /// Where the exit signals lie among the results: behind one token a slot, aligned for pairs of f32.
+    /// Where the exit signals lie among the results: behind one token a row, aligned for pairs of f32.
     pub(super) fn signals_at(&self) -> usize {
-        (self.slots * 4).next_multiple_of(8)
+        (self.places * 4).next_multiple_of(8)
     }
 
     /// Bytes of the largest batch description.

@@ -2,36 +2,63 @@
 //!
 //! Decode batches have their rows and items at fixed offsets, since captured graphs read them there.
 
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 
 use super::memory::Pinned;
+use crate::live::{self, Lane};
+use crate::submission::Sampling;
 
 /// Tokens of a decode attention work item; `SPLIT` in `attention_decode.cu`.
 pub const SPLIT: u32 = 128;
 /// Queries of a prefill attention block; `QUERIES` in `attention_prefill.cu`.
 pub(super) const QUERIES: u32 = 64;
 
-/// Offsets of a decode batch's parts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
-    slots: usize,
+/// A row as `common.cuh` declares it: slot, place, position, depth, and the input token or -1.
+pub(super) type Row = [i32; 5];
+
+/// `common.cuh`'s `Draw`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+pub(super) struct Draw {
+    pub(super) seed: u64,
+    pub(super) place: i32,
+    pub(super) token: i32,
+    pub(super) temperature: f32,
+    pub(super) top_p: f32,
+    pub(super) top_k: i32,
+    pub(super) unused: i32,
 }
 
-impl Places {
-    pub(super) fn new(slots: usize) -> Self {
-        Self { slots }
+impl From<&live::Draw> for Draw {
+    fn from(draw: &live::Draw) -> Self {
+        let Sampling { temperature, top_k, top_p, seed } = draw.sampling;
+        let (place, token) = (draw.place as i32, draw.token as i32);
+        Self { seed, place, token, temperature, top_p, top_k: top_k as i32, unused: 0 }
+    }
+}
+
+/// Offsets of a decode batch's parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offsets {
+    /// Rows that a batch can have.
+    rows: usize,
+}
+
+impl Offsets {
+    pub(super) fn new(rows: usize) -> Self {
+        Self { rows }
     }
 
     pub(super) fn rows(self) -> usize {
         16
     }
 
-    pub(super) fn keys(self) -> usize {
-        16 + 16 * self.slots
+    pub(super) fn draws(self) -> usize {
+        (16 + size_of::<Row>() * self.rows).next_multiple_of(16)
     }
 
     pub(super) fn items(self) -> usize {
-        (16 + 24 * self.slots).next_multiple_of(16)
+        self.draws() + size_of::<Draw>() * self.rows
     }
 }
 
@@ -70,14 +97,23 @@ impl<'a> Upload<'a> {
     }
 }
 
-/// Work items of decode rows (slot, position, depth), `attention_decode.cu`'s `Item`: row, split, the row's first item, the
-/// row's splits, and the row itself.
-pub(super) fn items(rows: impl Iterator<Item = (u32, u32, u8)>) -> Vec<[i32; 8]> {
-    let mut items = Vec::new();
-    for (row, (slot, position, depth)) in rows.enumerate() {
-        let (first, splits) = (items.len() as i32, (position + 1).div_ceil(SPLIT) as i32);
-        let item = |split| [row as i32, split, first, splits, slot as i32, position as i32, i32::from(depth), 0];
-        items.extend((0..splits).map(item));
+/// Rows of decode.
+pub(super) fn rows(lanes: &[Lane]) -> Vec<Row> {
+    let row = |lane: &Lane| {
+        let token = lane.token.map_or(-1, |token| token as i32);
+        [lane.slot.0 as i32, lane.place as i32, lane.position as i32, i32::from(lane.depth.0), token]
+    };
+    lanes.iter().map(row).collect()
+}
+
+/// Work items of decode rows, `attention_decode.cu`'s `Item`: row, split, the row's first item, the row's splits, and what it
+/// needs of the row itself.
+pub(super) fn items(lanes: &[Lane]) -> Vec<[i32; 8]> {
+    let mut items = Vec::with_capacity(lanes.len());
+    for (row, lane) in (0..).zip(lanes) {
+        let (first, splits) = (items.len() as i32, (lane.position + 1).div_ceil(SPLIT) as i32);
+        let [slot, position, depth] = [lane.slot.0 as i32, lane.position as i32, i32::from(lane.depth.0)];
+        items.extend((0..splits).map(|split| [row, split, first, splits, slot, position, depth, lane.fresh as i32]));
     }
     items
 }
@@ -101,12 +137,24 @@ pub(super) fn tiles(chunks: impl Iterator<Item = (u32, u32, u32)>) -> Vec<[i32; 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Slot;
+    use crate::request::RequestId;
+    use crate::units::Depth;
 
     #[test]
     fn contexts_are_split_and_chunks_tiled() {
-        let rows = [(5, 0, 2), (9, 128, 1)].into_iter();
-        let expected = [[0, 0, 0, 1, 5, 0, 2, 0], [1, 0, 1, 2, 9, 128, 1, 0], [1, 1, 1, 2, 9, 128, 1, 0]];
-        assert_eq!(items(rows), expected);
+        let lane = |slot, position, depth| Lane {
+            slot: Slot(slot),
+            request: RequestId(slot),
+            position,
+            place: slot,
+            depth: Depth(depth),
+            token: None,
+            fresh: position,
+            leaves: true,
+        };
+        let expected = [[0, 0, 0, 1, 5, 0, 2, 0], [1, 0, 1, 2, 9, 128, 1, 128], [1, 1, 1, 2, 9, 128, 1, 128]];
+        assert_eq!(items(&[lane(5, 0, 2), lane(9, 128, 1)]), expected);
         assert_eq!(tiles([(7, 10, 65), (3, 0, 2)].into_iter()), [[64, 1, 7, 74], [0, 64, 7, 10], [65, 2, 3, 0]]);
     }
 }

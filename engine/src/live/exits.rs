@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::architecture::Architecture;
-use crate::batch::Row;
-use crate::executor::ExitSource;
+use crate::executor::{ExitSource, Reject};
 use crate::layout::Layout;
 use crate::models::gate::{Gate, GateMemory, GateSpec};
 use crate::request::RequestId;
 use crate::scheduler::{Overlap, SchedulerConfig};
+use crate::submission::ExitRule;
 use crate::units::Depth;
 
 /// Who decides when a row leaves.
@@ -68,23 +68,32 @@ pub enum ExitError {
     NeedsLookahead,
 }
 
-/// Exits, ready to run.
+/// Exits under a scheduler's settings, ready to run.
 #[derive(Clone, Debug)]
-pub struct ExitPolicy {
+pub(super) struct ExitPolicy {
     exits: Exits,
     gate: Option<Gate>,
-    overlap: Overlap,
+    architecture: Architecture,
+    trained_lookahead: bool,
     layout: Layout,
     r_min: Depth,
     r_max: Depth,
 }
 
+/// Who decides for one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Decider {
+    /// Recorded depths.
+    Replay,
+    /// A gate.
+    Gate(Gate),
+    /// Nobody: its tokens never leave early.
+    FullDepth,
+}
+
 impl ExitPolicy {
-    /// Exits under a scheduler's settings. `trained_lookahead` says that the weights hold a trained lookahead gate.
-    ///
-    /// # Errors
-    /// [`ExitError::NeedsLookahead`].
-    pub fn new(
+    /// `trained_lookahead` says that the weights hold a trained lookahead gate.
+    pub(super) fn new(
         exits: Exits,
         architecture: &Architecture,
         config: &SchedulerConfig,
@@ -97,43 +106,62 @@ impl ExitPolicy {
         if config.overlap == Overlap::Lookahead && gate.is_some_and(|gate| !gate.looks_ahead()) {
             return Err(ExitError::NeedsLookahead);
         }
-        let (overlap, layout, r_min, r_max) = (config.overlap, config.kv.layout, config.r_min, config.r_max);
-        Ok(Self { exits, gate, overlap, layout, r_min, r_max })
+        let (layout, r_min, r_max) = (config.kv.layout, config.r_min, config.r_max);
+        Ok(Self { exits, gate, architecture: architecture.clone(), trained_lookahead, layout, r_min, r_max })
     }
 
-    /// The gate, if the model decides.
-    pub fn gate(&self) -> Option<&Gate> {
-        self.gate.as_ref()
+    /// The model decides, so its signals are needed.
+    pub(super) fn reads_signals(&self) -> bool {
+        self.gate.is_some()
     }
 
     /// How reports must name these exits.
-    pub fn label(&self) -> &'static str {
+    pub(super) fn label(&self) -> &'static str {
         self.gate.map_or("replayed", |gate| gate.label())
     }
 
-    /// What the outcome says of a core row that has just run loop `row.depth`: the exit, once the scheduler may know it.
-    ///
-    /// Under lookahead that is one loop before the exit, otherwise the exit's own loop.
-    ///
-    /// # Errors
-    /// The exit is not allowed.
-    pub fn reveal(&self, row: &Row, memory: &GateMemory) -> Result<Option<Depth>, ExitError> {
-        let decided = match &self.exits {
-            Exits::Replay(source) => Some(source.exit_depth(row.request, row.token)),
-            Exits::Gate(_) => memory.leaves_after,
+    /// Who decides for a request that asks for `rule`.
+    pub(super) fn decider(&self, rule: Option<ExitRule>) -> Result<Decider, Reject> {
+        match (rule, &self.exits) {
+            (Some(ExitRule::FullDepth), _) => Ok(Decider::FullDepth),
+            (None, Exits::Replay(_)) => Ok(Decider::Replay),
+            (None, Exits::Gate(_)) => Ok(self.gate.map_or(Decider::FullDepth, Decider::Gate)),
+            (Some(ExitRule::Threshold { .. }), Exits::Replay(_)) => Err(Reject::Exit(
+                "exits are replayed, so no request can have a threshold of its own: run with a gate".into(),
+            )),
+            (Some(ExitRule::Threshold { threshold, .. }), _) if !threshold.is_finite() => {
+                Err(Reject::Exit(format!("the threshold must be a number, got {threshold}")))
+            }
+            (Some(ExitRule::Threshold { min_depth: Some(depth), .. }), _) if depth > self.r_max => {
+                Err(Reject::Exit(format!("the minimum depth must be at most r_max = {}, got {depth}", self.r_max)))
+            }
+            (Some(ExitRule::Threshold { threshold, min_depth }), Exits::Gate(spec)) => {
+                let spec = GateSpec { threshold, min_depth: min_depth.or(spec.min_depth), ..*spec };
+                Ok(Decider::Gate(Gate::new(spec, &self.architecture, self.r_max, self.trained_lookahead)))
+            }
+        }
+    }
+
+    /// Where an output token leaves, once that is decided.
+    pub(super) fn decided(
+        &self,
+        decider: Decider,
+        (request, token): (RequestId, u32),
+        memory: &GateMemory,
+    ) -> Result<Option<Depth>, ExitError> {
+        let decided = match (decider, &self.exits) {
+            (Decider::FullDepth, _) => Some(self.r_max),
+            (Decider::Replay, Exits::Replay(source)) => Some(source.exit_depth(request, token)),
+            (Decider::Replay | Decider::Gate(_), _) => memory.leaves_after,
         };
         let Some(depth) = decided else { return Ok(None) };
-        let (request, token, r_min, r_max) = (row.request, row.token, self.r_min, self.r_max);
+        let (r_min, r_max) = (self.r_min, self.r_max);
         if !(r_min..=r_max).contains(&depth) {
             return Err(ExitError::OutOfRange { request, token, depth, r_min, r_max });
         }
         if self.layout == Layout::DepthIndexed && depth < r_max {
             return Err(ExitError::DepthIndexed { request, token, depth, r_max });
         }
-        let horizon = match self.overlap {
-            Overlap::Synchronous | Overlap::Asynchronous => row.depth,
-            Overlap::Lookahead => row.depth.next(),
-        };
-        Ok((depth <= horizon).then_some(depth))
+        Ok(Some(depth))
     }
 }

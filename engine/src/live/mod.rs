@@ -1,18 +1,28 @@
-//! What every live executor needs beside arithmetic: prompts, transcripts, exits, and mirrors of the block tables.
+//! Live runs: one executor that decides what must be decided beside arithmetic, over any device that computes.
+//!
+//! Invariant: everything that a schedule must not change is decided here, once: which ids are known, who leaves the loop
+//! and when the scheduler may know, how a token is chosen, what ends a sequence, what is said. A [`Backend`] computes.
 
+mod backend;
+mod executor;
 mod exits;
-mod prompts;
+mod sampling;
+mod sequences;
 mod tables;
 mod transcripts;
+mod work;
 
-pub use exits::{ExitError, ExitPolicy, Exits};
-pub use prompts::{PromptError, Prompts};
-pub use tables::{Place, Tables};
+pub use backend::{Backend, Draw, Lane, NOT_FINITE, Ran, Transfer, Work};
+pub use executor::{Live, LiveError};
+pub use exits::{ExitError, Exits};
+pub use sampling::choose;
+pub use sequences::random_prompt;
+pub use tables::{Entry, Tables};
 pub use transcripts::{OutputToken, RecordedExits, Transcript, Transcripts};
 
-use crate::executor::Executor;
 use crate::models::initial_state::InitialState;
 use crate::scheduler::SchedulerConfig;
+use crate::submission::Sampling;
 
 /// What a live run consists of, apart from the model and the device.
 #[derive(Clone, Debug)]
@@ -21,21 +31,35 @@ pub struct LiveConfig {
     pub scheduler: SchedulerConfig,
     /// Who leaves the loop when.
     pub exits: Exits,
-    /// What the requests ask.
-    pub prompts: Prompts,
-    /// Under `finish: eos`, the token that ends a sequence; without one, the arrival's true output length does.
-    pub eos: Option<u32>,
+    /// The seed of prompts that requests do not bring.
+    pub prompt_seed: u64,
+    /// How tokens are chosen where a request does not say.
+    pub sampling: Sampling,
+    /// Under `finish: eos`, the tokens that end a sequence; without any, the arrival's true output length does.
+    pub end_tokens: Vec<u32>,
     /// Where Huginn's loop starts.
     pub initial_state: InitialState,
+    /// Positions of one sequence that can be on their way at once; ordinary decode has one.
+    pub window: u32,
     /// Keep the logits of every output token: for comparisons, since they take `vocab` numbers a token.
     pub keep_logits: bool,
+    /// Keep the transcripts of requests that are over. A server does not, and runs in constant memory.
+    pub keep_transcripts: bool,
 }
 
-/// An executor that makes real tokens.
-pub trait LiveExecutor: Executor {
-    /// Tokens, exit depths and logits so far.
-    fn transcripts(&self) -> &Transcripts;
-
-    /// Whose exits these are, as reports must name them.
-    fn exit_label(&self) -> &'static str;
+impl LiveConfig {
+    /// Greedy tokens, made-up prompts, and all transcripts kept.
+    pub fn new(scheduler: SchedulerConfig, exits: Exits) -> Self {
+        Self {
+            scheduler,
+            exits,
+            prompt_seed: 0,
+            sampling: Sampling::GREEDY,
+            end_tokens: Vec::new(),
+            initial_state: InitialState::Zero,
+            window: 1,
+            keep_logits: false,
+            keep_transcripts: true,
+        }
+    }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::prompts::{PromptError, Prompts};
 use crate::executor::ExitSource;
-use crate::request::{Arrival, Request, RequestId};
+use crate::request::RequestId;
 use crate::units::Depth;
 
 /// One request's tokens.
@@ -18,8 +17,6 @@ pub struct Transcript {
     pub depths: Vec<Depth>,
     /// The logits from which each output token was chosen; empty unless they are kept.
     pub logits: Vec<Vec<f32>>,
-    output_tokens: u32,
-    ended: bool,
 }
 
 /// A token just made.
@@ -33,17 +30,6 @@ pub struct OutputToken {
     pub logits: Option<Vec<f32>>,
 }
 
-impl Transcript {
-    /// The token at a position: of the prompt, or of the output behind it.
-    pub fn token_at(&self, position: u32) -> u32 {
-        let position = position as usize;
-        match position.checked_sub(self.prompt.len()) {
-            None => self.prompt[position],
-            Some(output) => self.output[output],
-        }
-    }
-}
-
 /// The transcripts of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transcripts {
@@ -51,52 +37,32 @@ pub struct Transcripts {
 }
 
 impl Transcripts {
-    /// Learns the true output length, which the scheduler does not.
-    pub fn arrive(&mut self, arrival: &Arrival) {
-        let output_tokens = arrival.output_tokens;
-        self.by_request.insert(arrival.request.id, Transcript { output_tokens, ..Transcript::default() });
+    /// Begins a transcript.
+    pub fn begin(&mut self, request: RequestId, prompt: &[u32]) {
+        self.by_request.insert(request, Transcript { prompt: prompt.to_vec(), ..Transcript::default() });
     }
 
-    /// Fetches a request's prompt when it first gets a slot.
-    ///
-    /// # Errors
-    /// The prompt does not belong to the request.
-    pub fn admit(&mut self, request: &Request, prompts: &Prompts, vocab: u32) -> Result<(), PromptError> {
-        let transcript = self.by_request.entry(request.id).or_default();
-        if transcript.prompt.is_empty() {
-            transcript.prompt = prompts.prompt(request, vocab)?;
-        }
-        Ok(())
-    }
-
-    /// Adds output token number `index`; `ends` says that it is the sequence's last.
-    ///
-    /// The row that runs late for a sequence which has ended (`finish: eos`) adds nothing.
-    pub fn push(&mut self, request: RequestId, index: u32, token: OutputToken, ends: bool) {
-        let transcript = self.by_request.get_mut(&request).expect("a request arrives before it speaks");
-        if transcript.ended {
-            return;
-        }
-        assert_eq!(index as usize, transcript.output.len(), "output tokens come in order, each once");
+    /// Adds output token number `index`, in place of what was there from it on if the sequence was truncated.
+    pub fn push(&mut self, request: RequestId, index: u32, token: OutputToken) {
+        let transcript = self.by_request.entry(request).or_default();
+        let index = index as usize;
+        assert!(index <= transcript.output.len(), "output tokens come in order");
+        transcript.output.truncate(index);
+        transcript.depths.truncate(index);
+        transcript.logits.truncate(index);
         transcript.output.push(token.token);
         transcript.depths.push(token.depth);
         transcript.logits.extend(token.logits);
-        transcript.ended = ends;
     }
 
-    /// True if output token number `index` is the last by the arrival's true length.
-    pub fn is_last(&self, request: RequestId, index: u32) -> bool {
-        index + 1 == self.by_request[&request].output_tokens
+    /// Drops a transcript.
+    pub fn remove(&mut self, request: RequestId) {
+        self.by_request.remove(&request);
     }
 
-    /// True if the sequence's last token was made; what still runs for it runs late.
-    pub fn has_ended(&self, request: RequestId) -> bool {
-        self.by_request[&request].ended
-    }
-
-    /// One request's transcript. Panics if the request never arrived.
+    /// One request's transcript. Panics if the request was never admitted, or is forgotten.
     pub fn get(&self, request: RequestId) -> &Transcript {
-        self.by_request.get(&request).unwrap_or_else(|| panic!("request {} never arrived", request.0))
+        self.by_request.get(&request).unwrap_or_else(|| panic!("request {} has no transcript", request.0))
     }
 
     /// Every transcript, by request number.

@@ -84,7 +84,7 @@ impl RequestRecord {
     }
 }
 
-/// Where requests went; `arrived = finished + refused` once a run is over.
+/// Where requests went; `arrived = finished + refused + cancelled` once a run is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestCounts {
     /// Handed to the scheduler.
@@ -93,6 +93,9 @@ pub struct RequestCounts {
     pub finished: u64,
     /// Could never fit.
     pub refused: u64,
+    /// Were given up by their clients before they had all their tokens.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cancelled: u64,
     /// Finished with a single token.
     pub one_token: u64,
     /// Times that a finished request had lost its slot.
@@ -104,6 +107,11 @@ impl RequestCounts {
     pub fn refused_share(&self) -> f64 {
         self.refused as f64 / self.arrived.max(1) as f64
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Sums over the steps of one stage.

@@ -6,10 +6,9 @@ use super::arrivals::Arrivals;
 use super::latency::Latency;
 use super::series::{Sample, Series};
 use super::{Goodput, RequestCounts, RequestRecord, RunMetrics, Slo, StageTotals, SteadyWindow, Work};
-use crate::batch::{Row, Stage};
-use crate::event_loop::Step;
+use crate::batch::{Row, RowOutcome, Stage};
+use crate::event_loop::{Refused, Step};
 use crate::request::{Arrival, Request, RequestId};
-use crate::scheduler::Refusal;
 use crate::units::Nanos;
 
 /// Collects a run's metrics.
@@ -41,7 +40,7 @@ pub struct Recorder {
     within_slo: u64,
     send_delay: Latency,
     /// When the requests that wait for their first slot were handed over; they are admitted in this order.
-    sent: VecDeque<Nanos>,
+    sent: VecDeque<(RequestId, Nanos)>,
 }
 
 /// The five latency distributions; that of the gaps between tokens is rounded.
@@ -111,7 +110,7 @@ impl Recorder {
     }
 
     /// Takes an arrival, as [`crate::event_loop::Observer::arrived`] does.
-    pub fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>) {
+    pub fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refused>) {
         let intended = arrival.request.arrival;
         self.counts.arrived += 1;
         if refusal.is_some() {
@@ -121,25 +120,33 @@ impl Recorder {
         self.arrivals.add(intended);
         self.emptied = self.empty;
         self.send_delay.record(now - intended);
-        self.sent.push_back(now);
+        self.sent.push_back((arrival.request.id, now));
+    }
+
+    /// Takes a cancellation, as [`crate::event_loop::Observer::cancelled`] does.
+    pub fn cancelled(&mut self, request: RequestId) {
+        self.counts.cancelled += 1;
+        self.sent.retain(|&(waiting, _)| waiting != request);
+        self.parked.remove(&request);
+        for entry in &mut self.live {
+            entry.take_if(|live| live.request.id == request);
+        }
     }
 
     /// Takes a step, as [`crate::event_loop::Observer::step`] does.
     pub fn step(&mut self, step: &Step) {
         let Step { outcome, settled } = step;
         let (batch, now) = (&outcome.batch, outcome.finished);
-        for &(slot, request) in &batch.admitted {
+        for (slot, request) in batch.admitted() {
             self.admit(slot.index(), request, outcome.started);
         }
         let totals = &mut self.stages[batch.stage as usize];
         totals.steps += 1;
         totals.rows += batch.rows.len() as u64;
         totals.busy_s += (now - outcome.started).as_secs();
-        if matches!(batch.stage, Stage::Prefill | Stage::Coda | Stage::Forward) {
-            for (at, row) in batch.rows.iter().enumerate() {
-                if batch.stage != Stage::Prefill || row.ends_prompt {
-                    self.token(row, now, outcome.rows.get(at).is_some_and(|told| told.finished));
-                }
+        if batch.stage.has_head() {
+            for (row, told) in batch.rows.iter().zip(&outcome.rows) {
+                self.tokens(batch.stage, row, told, now);
             }
         }
         self.last_step = now;
@@ -222,7 +229,9 @@ impl Recorder {
         let new = match self.preempted(request.id) {
             Some(live) => Live { preemptions: live.preemptions + 1, ..live },
             None => {
-                let sent = self.sent.pop_front().expect("a request arrives before it is admitted");
+                // A request that was cancelled meanwhile is no longer among those that wait.
+                let waiting = self.sent.iter().position(|&(waiting, _)| waiting == request.id);
+                let Some((_, sent)) = waiting.and_then(|at| self.sent.remove(at)) else { return };
                 self.closed = Some((now, self.output_tokens));
                 Live { request, sent, admitted: now, ..Live::default() }
             }
@@ -240,9 +249,16 @@ impl Recorder {
     }
 
     /// Delivers a row's token.
-    fn token(&mut self, row: &Row, now: Nanos, ended: bool) {
+    /// The tokens that a row delivers; one that ran late for a sequence that was over delivers nothing.
+    fn tokens(&mut self, stage: Stage, row: &Row, told: &RowOutcome, now: Nanos) {
+        let delivered = row.delivered(told);
+        for index in 0..delivered {
+            self.token(stage, row, now, told.finished && index + 1 == delivered);
+        }
+    }
+
+    fn token(&mut self, stage: Stage, row: &Row, now: Nanos, ended: bool) {
         let entry = &mut self.live[row.slot.index()];
-        // A row that ran late for an ended sequence delivers nothing.
         let Some(live) = entry.as_mut().filter(|live| live.request.id == row.request) else { return };
         self.output_tokens += 1;
         live.tokens += 1;
@@ -252,7 +268,7 @@ impl Recorder {
         } else {
             self.latencies.itl.record(now - live.last_token);
             // The token that prefill makes after a recompute ran at full depth; only decode steps have exits.
-            if row.ends_prompt {
+            if stage == Stage::Prefill {
                 live.prefilled_tokens += 1;
             } else {
                 live.depth_sum += u64::from(row.depth.0);

@@ -12,6 +12,8 @@ pub enum Stream {
     Prompts = 2,
     /// Huginn's initial state.
     InitialState = 3,
+    /// The noise that chooses tokens.
+    Sampling = 4,
 }
 
 /// 2^64 over the golden ratio: neighbouring counters land far apart.

@@ -1,9 +1,8 @@
 //! Who gets a slot, and how prompts are packed (the paper's Appendix A.1 and A.2).
 
 use super::{Preempted, Pressure, Scheduler, Sequence};
-use crate::batch::{Batch, Row, Slot, Stage};
+use crate::batch::{Batch, Emits, Input, Row, Slot, Span, Stage, TableEdit};
 use crate::request::Request;
-use crate::units::Depth;
 
 /// The head of the prompt queue.
 #[derive(Clone, Copy)]
@@ -35,7 +34,7 @@ impl Scheduler {
     /// Packs prompts to M tokens: first the one that is part done, then the queue in order.
     pub(super) fn build_prefill(&mut self) -> Batch {
         let mut budget = self.config.max_num_batched_tokens;
-        let (mut rows, mut admitted, mut appended) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rows, mut edits) = (Vec::new(), Vec::new());
         if let Some(slot) = self.partial {
             rows.push(self.chunk(slot, &mut budget));
         }
@@ -44,29 +43,22 @@ impl Scheduler {
             else {
                 break;
             };
-            let Some(slot) = self.admit(candidate) else { break };
-            let grown = self.kv.grow(slot, candidate.tokens(), &mut appended);
-            assert!(grown, "admission counted the prompt's blocks");
-            admitted.push((slot, candidate.request));
+            let Some(slot) = self.admit(candidate, &mut edits) else { break };
             rows.push(self.chunk(slot, &mut budget));
         }
-        self.partial = rows.last().filter(|row| !row.ends_prompt).map(|row| row.slot);
-        Batch { admitted, appended, ..self.issue(Stage::Prefill, rows, false) }
+        self.partial = rows.last().filter(|row| row.emits == Emits::Nothing).map(|row| row.slot);
+        Batch { edits, ..self.issue(Stage::Prefill, rows, false) }
     }
 
     /// Brings offloaded sequences back, oldest first, as many as fit.
     pub(super) fn build_restore(&mut self) -> Batch {
-        let (mut rows, mut admitted, mut appended) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rows, mut edits) = (Vec::new(), Vec::new());
         while let Some(candidate) = self.candidate().filter(|candidate| candidate.offloaded && self.fits(candidate)) {
-            let Some(slot) = self.admit(candidate) else { break };
-            // One token more than it had, so that it makes progress before it can be preempted for want of a block.
-            let grown = self.kv.grow(slot, candidate.tokens(), &mut appended);
-            assert!(grown, "admission counted the sequence's blocks");
-            admitted.push((slot, candidate.request));
-            let tokens = self.sequences[slot.index()].position();
-            rows.push(Row { position: 0, tokens, ..self.sequences[slot.index()].row(slot, Depth::FIRST) });
+            // With a page for one token more than it had, so that it makes progress before it can be preempted again.
+            let Some(slot) = self.admit(candidate, &mut edits) else { break };
+            rows.push(self.sequences[slot.index()].moved(slot));
         }
-        Batch { admitted, appended, ..self.issue(Stage::Restore, rows, false) }
+        Batch { edits, ..self.issue(Stage::Restore, rows, false) }
     }
 
     fn candidate(&self) -> Option<Candidate> {
@@ -91,8 +83,9 @@ impl Scheduler {
         }
     }
 
-    /// Takes the head of the prompt queue into a slot, or changes nothing and returns `None`.
-    fn admit(&mut self, candidate: Candidate) -> Option<Slot> {
+    /// Takes the head of the prompt queue into a slot with pages for all its known tokens, or changes nothing and returns
+    /// `None`.
+    fn admit(&mut self, candidate: Candidate, edits: &mut Vec<TableEdit>) -> Option<Slot> {
         let slot = self.free_slots.pop()?;
         if self.preempted.pop_front().is_none() {
             self.waiting.pop_front();
@@ -101,25 +94,22 @@ impl Scheduler {
         if self.config.kv.pressure == Pressure::Reserve {
             self.kv.reserve(slot, self.kv.blocks_for(candidate.request.max_tokens()));
         }
+        edits.push(TableEdit::Admit(slot, candidate.request));
+        let grown = self.kv.grow(slot, candidate.tokens(), edits);
+        assert!(grown, "admission counted the blocks of the known tokens");
         Some(slot)
     }
 
     /// The next part of the prompt in `slot` that fits the budget.
     fn chunk(&mut self, slot: Slot, budget: &mut u32) -> Row {
         let sequence = &mut self.sequences[slot.index()];
-        let tokens = (sequence.prefill_target - sequence.prefilled).min(*budget);
-        *budget -= tokens;
-        let position = sequence.prefilled;
-        sequence.prefilled += tokens;
-        Row {
-            slot,
-            request: sequence.request.id,
-            token: sequence.generated,
-            position,
-            tokens,
-            depth: self.config.r_max,
-            ends_prompt: sequence.prefilled == sequence.prefill_target,
-        }
+        let count = (sequence.prefill_target - sequence.prefilled).min(*budget);
+        *budget -= count;
+        let span = Span { first: sequence.prefilled, count };
+        sequence.prefilled += count;
+        let ends_prompt = sequence.prefilled == sequence.prefill_target;
+        let emits = if ends_prompt { Emits::Last } else { Emits::Nothing };
+        Row { span, input: Input::Given, emits, ..sequence.row(slot, self.config.r_max) }
     }
 }
 

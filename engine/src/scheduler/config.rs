@@ -56,6 +56,18 @@ pub enum Overlap {
     Lookahead,
 }
 
+impl Overlap {
+    /// What the outcome of a loop at `depth` says of a token that leaves at `exit`: its exit, once the scheduler may know
+    /// it. Under lookahead that is one loop before the exit, otherwise the exit's own loop.
+    pub fn reveals(self, exit: Depth, depth: Depth) -> Option<Depth> {
+        let horizon = match self {
+            Self::Synchronous | Self::Asynchronous => depth,
+            Self::Lookahead => depth.next(),
+        };
+        (exit <= horizon).then_some(exit)
+    }
+}
+
 /// What ends a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -8,6 +8,7 @@
 //! That is why the overlap modes, which differ only in *when* a batch can be settled, form identical batches.
 
 mod admission;
+mod cancel;
 mod coda;
 mod config;
 mod costs;
@@ -22,7 +23,7 @@ pub use config::{
 pub use costs::StageCosts;
 
 use self::coda::CodaTiming;
-use crate::batch::{Batch, Outcome, Row, Slot, Stage};
+use crate::batch::{Batch, Emits, Input, Outcome, Row, Slot, Span, Stage};
 use crate::kv::KvCache;
 use crate::request::{Request, RequestId};
 use crate::units::{Depth, Nanos};
@@ -53,6 +54,10 @@ pub struct Scheduler {
     heavy_in_flight: u32,
     core_in_flight: u32,
     next_id: u64,
+    /// Batches that are done.
+    completed: u64,
+    /// Requests that are over, each with the number of batches that were launched before.
+    gone: VecDeque<(u64, RequestId)>,
     settled: VecDeque<Settled>,
     late_rows: u64,
     preemptions: u64,
@@ -67,15 +72,21 @@ struct Sequence {
     prefilled: u32,
     /// Output tokens made so far, which is also the index of the one in the making.
     generated: u32,
+    /// Position of the last known token, which is the next decode step's input.
+    position: u32,
+    /// How often it was truncated; no policy does so yet.
+    epoch: u32,
     /// The exit depth of the token in the making, once an outcome told it.
     leaves_after: Option<Depth>,
     /// Its last token, once an outcome told it (`finish: eos`).
     ended_with: Option<u32>,
+    /// Nobody waits for it any more.
+    cancelled: bool,
 }
 
 /// Who holds a free slot: outcomes that come late for the last owner match nobody.
 const NOBODY: Request =
-    Request { id: RequestId(u32::MAX), arrival: Nanos::ZERO, prompt_tokens: 0, max_output_tokens: 0 };
+    Request { id: RequestId(u32::MAX), arrival: Nanos::ZERO, prompt_tokens: 1, max_output_tokens: 1 };
 
 /// A sequence that lost its slot.
 #[derive(Clone, Copy, Debug)]
@@ -158,10 +169,10 @@ impl Scheduler {
     /// A setting that it cannot run with.
     pub fn new(config: SchedulerConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let KvConfig { layout, blocks, block_tokens, boundary_layers, .. } = config.kv;
+        let KvConfig { layout, blocks, block_tokens, .. } = config.kv;
         let slots = config.max_num_seqs;
         Ok(Self {
-            kv: KvCache::new(blocks, block_tokens, layout.planes(config.r_max), boundary_layers, slots),
+            kv: KvCache::new(blocks, block_tokens, layout.planes(config.r_max), slots),
             sequences: vec![Sequence::new(NOBODY, 0); slots as usize],
             free_slots: (0..slots).rev().map(Slot).collect(),
             waiting: VecDeque::new(),
@@ -179,6 +190,8 @@ impl Scheduler {
             heavy_in_flight: 0,
             core_in_flight: 0,
             next_id: 0,
+            completed: 0,
+            gone: VecDeque::new(),
             settled: VecDeque::new(),
             late_rows: 0,
             preemptions: 0,
@@ -241,6 +254,7 @@ impl Scheduler {
     pub fn complete(&mut self, outcome: &Outcome) {
         let stage = outcome.batch.stage;
         self.in_flight -= 1;
+        self.completed += 1;
         self.heavy_in_flight -= u32::from(is_heavy(stage));
         match stage {
             Stage::Core => {
@@ -267,6 +281,11 @@ impl Scheduler {
     /// The oldest settled batch that was not taken yet, in launch order.
     pub fn take_settled(&mut self) -> Option<Settled> {
         self.settled.pop_front()
+    }
+
+    /// The next request that is over and that no batch in flight names: whoever keeps something of it can forget it.
+    pub fn take_gone(&mut self) -> Option<RequestId> {
+        self.gone.pop_front_if(|(launched, _)| *launched <= self.completed).map(|(_, request)| request)
     }
 
     /// Nothing waits, runs or is resident.
@@ -366,7 +385,7 @@ impl Scheduler {
         self.next_id += 1;
         let kept = if matches!(stage, Stage::Prefill | Stage::Restore) { rows.clone() } else { Vec::new() };
         self.pending = Some(Pending { id, stage, rows: kept, undecided });
-        Batch { id, stage, rows, admitted: Vec::new(), appended: Vec::new() }
+        Batch { id, stage, rows, edits: Vec::new() }
     }
 
     /// How much may stand in the device's queue.
@@ -401,31 +420,48 @@ impl Scheduler {
 
 impl Sequence {
     fn new(request: Request, generated: u32) -> Self {
-        let prefill_target = request.prompt_tokens + generated;
-        Self { request, prefill_target, prefilled: 0, generated, leaves_after: None, ended_with: None }
+        let known = request.prompt_tokens + generated;
+        Self {
+            request,
+            prefill_target: known,
+            prefilled: 0,
+            generated,
+            position: known - 1,
+            epoch: 0,
+            leaves_after: None,
+            ended_with: None,
+            cancelled: false,
+        }
+    }
+
+    /// It makes no more tokens that anybody wants.
+    fn is_over(&self) -> bool {
+        self.cancelled || self.ended_with.is_some()
     }
 
     /// Whether `row` was for the token that the sequence is still making.
     fn is_making(&self, row: &Row) -> bool {
-        self.request.id == row.request && self.generated == row.token
+        self.request.id == row.request && self.epoch == row.epoch && self.generated == row.token
     }
 
-    /// Position of the next decode token's input: the last token made.
-    fn position(&self) -> u32 {
-        self.request.prompt_tokens + self.generated - 1
-    }
-
-    /// The decode row of the token in the making.
+    /// A row of the token in the making, which begins with the token made last.
     fn row(&self, slot: Slot, depth: Depth) -> Row {
         Row {
             slot,
             request: self.request.id,
+            epoch: self.epoch,
             token: self.generated,
-            position: self.position(),
-            tokens: 1,
+            span: Span::one(self.position),
             depth,
-            ends_prompt: false,
+            input: Input::Sampled,
+            emits: Emits::Nothing,
         }
+    }
+
+    /// All positions that have KV, to be moved.
+    fn moved(&self, slot: Slot) -> Row {
+        let span = Span { first: 0, count: self.position };
+        Row { span, input: Input::Carried, ..self.row(slot, Depth::FIRST) }
     }
 }
 

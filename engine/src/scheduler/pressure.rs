@@ -1,7 +1,7 @@
 //! Decode batches grow the KV; when the pool runs dry, the youngest candidates give way.
 
 use super::{NOBODY, Preempted, Pressure, Scheduler, Sequence};
-use crate::batch::{Batch, Row, Slot, Stage};
+use crate::batch::{Batch, Emits, Row, Slot, Stage};
 use crate::units::Depth;
 
 impl Scheduler {
@@ -17,19 +17,22 @@ impl Scheduler {
         if self.decode_queue.is_empty() {
             return None;
         }
-        let depth = if stage == Stage::Forward { self.config.r_max } else { Depth::FIRST };
-        let mut appended = Vec::new();
+        let (depth, emits) = match stage {
+            Stage::Forward => (self.config.r_max, Emits::Last),
+            _ => (Depth::FIRST, Emits::Nothing),
+        };
+        let mut edits = Vec::new();
         let mut rows = Vec::with_capacity(self.decode_queue.len());
         for &slot in &self.decode_queue {
-            let row = self.sequences[slot.index()].row(slot, depth);
+            let row = Row { emits, ..self.sequences[slot.index()].row(slot, depth) };
             // A block boundary is crossed once in `block_tokens` tokens.
-            if row.position.is_multiple_of(self.config.kv.block_tokens) {
-                let grown = self.kv.grow(slot, row.context(), &mut appended);
+            if row.span.first.is_multiple_of(self.config.kv.block_tokens) {
+                let grown = self.kv.grow(slot, row.context(), &mut edits);
                 assert!(grown, "room was made, or reserved, for every row");
             }
             rows.push(row);
         }
-        Some(Batch { appended, ..self.issue(stage, rows, false) })
+        Some(Batch { edits, ..self.issue(stage, rows, false) })
     }
 
     /// Takes the youngest sequences out of the decode queue until the rest can grow; returns those to be offloaded.
@@ -41,7 +44,7 @@ impl Scheduler {
             let missing: u64 = self
                 .decode_queue
                 .iter()
-                .map(|&slot| self.kv.missing_blocks(slot, self.sequences[slot.index()].position() + 1))
+                .map(|&slot| self.kv.missing_blocks(slot, self.sequences[slot.index()].position + 1))
                 .sum();
             if missing <= self.kv.free_blocks() {
                 return offloaded;
@@ -53,9 +56,8 @@ impl Scheduler {
                 .max_by_key(|(_, slot)| self.sequences[slot.index()].request.id)
                 .expect("an empty queue misses no block");
             self.decode_queue.remove(at);
-            let sequence = &self.sequences[slot.index()];
             if self.config.kv.pressure == Pressure::Offload {
-                offloaded.push(Row { position: 0, tokens: sequence.position(), ..sequence.row(slot, Depth::FIRST) });
+                offloaded.push(self.sequences[slot.index()].moved(slot));
             }
             self.park(slot);
         }

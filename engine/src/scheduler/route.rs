@@ -1,7 +1,7 @@
 //! Where the rows of a settled batch go.
 
 use super::{Scheduler, Settled};
-use crate::batch::{Row, Slot, Stage};
+use crate::batch::{Emits, Input, Row, Slot, Stage};
 use crate::units::Depth;
 
 impl Scheduler {
@@ -15,20 +15,28 @@ impl Scheduler {
             Stage::Coda => self.settle_coda(),
             Stage::Forward => self.settle_forward(),
             Stage::Offload => 0,
-            Stage::Restore => {
-                self.decode_queue.extend(pending.rows.iter().map(|row| row.slot));
-                0
-            }
+            Stage::Restore => self.settle_restore(&pending.rows),
         };
         let queues = self.queues();
         self.settled.push_back(Settled { id: pending.id, exits, queues });
     }
 
     fn settle_prefill(&mut self, rows: &[Row]) -> u32 {
-        for row in rows.iter().filter(|row| row.ends_prompt) {
-            if self.made_token(row.slot) {
-                self.release(row.slot);
-            } else {
+        for row in rows {
+            if row.emits == Emits::Last {
+                if self.goes_on(row.slot) {
+                    self.decode_queue.push(row.slot);
+                }
+            } else if self.drops_late(row.slot) {
+                self.partial = None;
+            }
+        }
+        0
+    }
+
+    fn settle_restore(&mut self, rows: &[Row]) -> u32 {
+        for row in rows {
+            if !self.drops_late(row.slot) {
                 self.decode_queue.push(row.slot);
             }
         }
@@ -40,7 +48,8 @@ impl Scheduler {
             if self.drops_late(slot) {
                 continue;
             }
-            self.core_queue.push(self.sequences[slot.index()].row(slot, Depth::FIRST));
+            let row = self.sequences[slot.index()].row(slot, Depth::FIRST);
+            self.core_queue.push(Row { input: Input::Carried, ..row });
         }
         0
     }
@@ -56,7 +65,7 @@ impl Scheduler {
             let leaves =
                 row.depth == self.config.r_max || self.sequences[row.slot.index()].leaves_after == Some(row.depth);
             if leaves {
-                self.coda_queue.push(*row);
+                self.coda_queue.push(Row { emits: Emits::Last, ..*row });
             }
             row.depth = row.depth.next();
             !leaves
@@ -71,9 +80,7 @@ impl Scheduler {
 
     fn settle_coda(&mut self) -> u32 {
         for row in std::mem::take(&mut self.coda_queue) {
-            if self.made_token(row.slot) {
-                self.release(row.slot);
-            } else {
+            if self.goes_on(row.slot) {
                 self.decode_queue.push(row.slot);
             }
         }
@@ -82,64 +89,23 @@ impl Scheduler {
 
     fn settle_forward(&mut self) -> u32 {
         let mut slots = std::mem::take(&mut self.decode_queue);
-        slots.retain(|&slot| {
-            let over = self.made_token(slot);
-            if over {
-                self.release(slot);
-            }
-            !over
-        });
+        slots.retain(|&slot| self.goes_on(slot));
         self.decode_queue = slots;
         0
     }
 
-    /// Counts a token and says whether the sequence is over.
-    fn made_token(&mut self, slot: Slot) -> bool {
+    /// Counts a token and says whether the sequence goes on to the next one; if it does not, its slot is free.
+    fn goes_on(&mut self, slot: Slot) -> bool {
         let sequence = &mut self.sequences[slot.index()];
         let token = sequence.generated;
         sequence.generated += 1;
+        sequence.position += 1;
         sequence.leaves_after = None;
         self.late_rows += u64::from(sequence.ended_with.is_some_and(|last| last < token));
-        sequence.ended_with.is_some() || sequence.generated == sequence.request.max_output_tokens
-    }
-
-    /// Drops the row of a sequence that was found to have ended while the row ran.
-    fn drops_late(&mut self, slot: Slot) -> bool {
-        let late = self.sequences[slot.index()].ended_with.is_some();
-        if late {
-            self.late_rows += 1;
-            self.release(slot);
+        let over = sequence.is_over() || sequence.generated == sequence.request.max_output_tokens;
+        if over {
+            self.retire(slot);
         }
-        late
-    }
-
-    /// Learns that `row` made its sequence's last token (`finish: eos`).
-    pub(super) fn end(&mut self, row: &Row) {
-        let slot = row.slot;
-        self.preempted.retain(|preempted| preempted.request.id != row.request);
-        let sequence = &mut self.sequences[slot.index()];
-        if sequence.request.id != row.request {
-            // Its length limit ended it at the same token, or it was preempted.
-            return;
-        }
-        sequence.ended_with = Some(row.token);
-        // Tokens past the end that were settled before the end was known.
-        self.late_rows += u64::from(sequence.generated.saturating_sub(row.token + 1));
-        let unsettled = sequence.generated == row.token;
-        let running = self.pending.as_ref().is_some_and(|pending| match pending.stage {
-            Stage::Prelude | Stage::Forward => self.decode_queue.contains(&slot),
-            Stage::Core => self.core_queue.iter().any(|row| row.slot == slot),
-            Stage::Coda => self.coda_queue.iter().any(|row| row.slot == slot),
-            Stage::Prefill | Stage::Restore => pending.rows.iter().any(|row| row.slot == slot),
-            Stage::Offload => false,
-        });
-        if unsettled || running {
-            // Settling the row that runs will drop it.
-            return;
-        }
-        self.decode_queue.retain(|&queued| queued != slot);
-        self.core_queue.retain(|row| row.slot != slot);
-        self.coda_queue.retain(|row| row.slot != slot);
-        self.release(slot);
+        !over
     }
 }

@@ -3,7 +3,7 @@
 use engine::architecture::Architecture;
 use engine::conformance::{self, Case, Group, Report};
 use engine::cpu::{CpuExecutor, CpuOptions, Element, bf16};
-use engine::live::{LiveExecutor, OutputToken, Transcripts};
+use engine::live::{OutputToken, Transcripts};
 use engine::models::weights::Weights;
 use engine::units::Depth;
 
@@ -13,14 +13,14 @@ use crate::dense_reference::{DenseModel, Job};
 fn oracle(model: &DenseModel, group: &Group, case: &Case) -> Transcripts {
     let config = case.config(group);
     let mut transcripts = Transcripts::default();
-    for arrival in &case.arrivals {
-        let id = arrival.request.id;
-        transcripts.arrive(arrival);
+    for submission in &case.submissions {
+        let (id, prompt) = (submission.arrival.request.id, submission.prompt.as_deref().unwrap());
+        transcripts.begin(id, prompt);
         let chunks: Vec<usize> = case.chunks[&id].iter().map(|&chunk| chunk as usize).collect();
         let generated = model.generate(&Job {
-            prompt: &config.prompts.prompt(&arrival.request, 512).unwrap(),
+            prompt,
             chunks: &chunks,
-            outputs: arrival.output_tokens as usize,
+            outputs: submission.arrival.output_tokens as usize,
             layout: group.layout,
             r_max: usize::from(group.r_max.0),
             initial: &|position, channel| f64::from(config.initial_state.value(position as u32, channel as u32)),
@@ -32,7 +32,7 @@ fn oracle(model: &DenseModel, group: &Group, case: &Case) -> Transcripts {
                 depth: Depth(generated.depths[index] as u8),
                 logits: Some(logits.into_iter().map(|x| x as f32).collect()),
             };
-            transcripts.push(id, index as u32, token, false);
+            transcripts.push(id, index as u32, token);
         }
     }
     transcripts

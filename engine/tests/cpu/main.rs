@@ -5,6 +5,8 @@
 mod conformance;
 mod dense_reference;
 mod eos;
+mod epochs;
 mod exactness;
 mod gates;
 mod serve;
+mod soak;

@@ -6,14 +6,15 @@ use std::sync::{Arc, LazyLock};
 use engine::architecture::Architecture;
 use engine::batch::Batch;
 use engine::cpu::{CpuError, CpuExecutor, CpuOptions, Element, bf16};
-use engine::event_loop::{self, Observer, Step};
+use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{ExitSource, VirtualClock};
+use engine::inbox::replay;
 use engine::layout::Layout;
-use engine::live::{Exits, LiveConfig, LiveExecutor, Prompts, Transcripts};
+use engine::live::{Exits, LiveConfig, Transcripts};
 use engine::models::initial_state::InitialState;
 use engine::models::weights::Weights;
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Refusal, Scheduler, SchedulerConfig};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
 use engine::units::{Depth, Nanos};
 
 pub(crate) const OVERLAPS: [Overlap; 3] = [Overlap::Synchronous, Overlap::Asynchronous, Overlap::Lookahead];
@@ -101,8 +102,8 @@ impl Run {
         let options = CpuOptions { threads: 1, ..CpuOptions::default() };
         let mut executor = CpuExecutor::<E>::new(&model(self.model), &self.weights, live, options)?;
         let mut log = Log(Vec::new());
-        let mut arrivals = self.arrivals().into_iter();
-        event_loop::run(&mut scheduler, &mut executor, &mut VirtualClock::default(), &mut arrivals, &mut log)?;
+        let mut inbox = replay(self.arrivals());
+        event_loop::run(&mut scheduler, &mut executor, &mut VirtualClock::default(), &mut inbox, &mut log)?;
         Ok(Served {
             transcripts: executor.transcripts().clone(),
             batches: log.0,
@@ -134,12 +135,10 @@ impl Run {
             },
         };
         LiveConfig {
-            scheduler,
-            exits: self.exits.clone(),
-            prompts: Prompts::Random { seed: 4 },
-            eos: self.eos,
+            prompt_seed: 4,
+            end_tokens: self.eos.into_iter().collect(),
             initial_state: self.initial_state(),
-            keep_logits: false,
+            ..LiveConfig::new(scheduler, self.exits.clone())
         }
     }
 
@@ -152,7 +151,7 @@ impl Run {
         let arrival = |(id, &(prompt_tokens, output_tokens)): (u32, &(u32, u32))| {
             let max_output_tokens = output_tokens + margin;
             let request = Request { id: RequestId(id), arrival: Nanos::ZERO, prompt_tokens, max_output_tokens };
-            Arrival { request, output_tokens }
+            Arrival { request, output_tokens, cancel_after: None }
         };
         (0..).zip(&self.workload).map(arrival).collect()
     }
@@ -187,8 +186,8 @@ impl Served {
 struct Log(Vec<Batch>);
 
 impl Observer for Log {
-    fn arrived(&mut self, _: &Arrival, _: Nanos, refusal: Option<&Refusal>) {
-        assert!(refusal.is_none(), "{refusal:?}");
+    fn arrived(&mut self, _: &Arrival, _: Nanos, refused: Option<&Refused>) {
+        assert!(refused.is_none(), "{refused:?}");
     }
 
     fn step(&mut self, step: &Step) -> ControlFlow<()> {

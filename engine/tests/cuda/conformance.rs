@@ -6,7 +6,7 @@ use engine::architecture::Architecture;
 use engine::conformance::{self, Case, Group, compare, groups, play};
 use engine::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
-use engine::live::{LiveExecutor, Transcripts};
+use engine::live::Transcripts;
 use engine::models::weights::Weights;
 
 /// Two bf16 computations of a random model part ways by as much; `rounding_is_all_that_differs` shows that neither is

@@ -8,7 +8,8 @@ use engine::architecture::Architecture;
 use engine::batch::Stage;
 use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, CudaStats, Device, WeightSource};
 use engine::event_loop;
-use engine::live::{Exits, LiveExecutor};
+use engine::inbox::replay;
+use engine::live::Exits;
 use engine::scheduler::{Mode, Overlap};
 use engine::units::Nanos;
 use serde_json::json;
@@ -95,13 +96,13 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
             &mut engine::scheduler::Scheduler::new(config_of(&scheduler))?,
             &mut executor,
             &mut WallClock::start(),
-            &mut arrivals(resident.min(args.requests), args.prompt, 3).into_iter(),
+            &mut replay(arrivals(resident.min(args.requests), args.prompt, 3)),
             &mut Steps::default(),
         )?;
         executor.reset();
         let mut steps = Steps::default();
         let requests = arrivals(args.requests, args.prompt, args.output);
-        event_loop::run(&mut scheduler, &mut executor, &mut WallClock::start(), &mut requests.into_iter(), &mut steps)?;
+        event_loop::run(&mut scheduler, &mut executor, &mut WallClock::start(), &mut replay(requests), &mut steps)?;
         let figures = Figures::new(&steps, resident as usize, executor.stats());
         println!("-- {mode}, {overlap}\n{figures}");
         let tokens: Vec<Vec<u32>> = executor.transcripts().iter().map(|(_, t)| t.output.clone()).collect();

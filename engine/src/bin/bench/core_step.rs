@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use clap::Parser;
 use engine::architecture::Architecture;
-use engine::batch::{AppendedBlock, Batch, Plane, Row, Slot, Stage};
+use engine::batch::{Batch, Emits, Input, Page, Row, Slot, Span, Stage, TableEdit};
 use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 use engine::executor::{Executor, ExitSource};
 use engine::layout::Layout;
-use engine::live::{Exits, LiveConfig, Prompts};
+use engine::live::{Exits, LiveConfig};
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
@@ -106,8 +106,6 @@ struct Bench {
     clock: WallClock,
     stage: Stage,
     r_max: Depth,
-    planes: u8,
-    has_boundary: bool,
     next_id: u64,
 }
 
@@ -124,38 +122,36 @@ impl Bench {
         let planes = layout.planes(r_max);
         let has_boundary = architecture.prelude_layers + architecture.coda_layers > 0;
         let blocks = batch * context.div_ceil(BLOCK_TOKENS) * u32::from(planes);
-        let config = LiveConfig {
-            scheduler: SchedulerConfig {
-                mode: Mode::Refill { min_coda_batch: 1 },
-                overlap: Overlap::Synchronous,
-                finish: Finish::Length,
-                max_num_seqs: batch,
-                max_num_batched_tokens: 64,
-                min_free_slots: 1,
-                max_context_tokens: context.max(1024),
-                r_max,
-                r_min: architecture.r_min,
-                kv: KvConfig {
-                    layout,
-                    blocks,
-                    block_tokens: BLOCK_TOKENS,
-                    headroom_blocks: 0,
-                    pressure: Pressure::Reserve,
-                    boundary_layers: has_boundary,
-                },
+        let scheduler = SchedulerConfig {
+            mode: Mode::Refill { min_coda_batch: 1 },
+            overlap: Overlap::Synchronous,
+            finish: Finish::Length,
+            max_num_seqs: batch,
+            max_num_batched_tokens: 64,
+            min_free_slots: 1,
+            max_context_tokens: context.max(1024),
+            r_max,
+            r_min: architecture.r_min,
+            kv: KvConfig {
+                layout,
+                blocks,
+                block_tokens: BLOCK_TOKENS,
+                headroom_blocks: 0,
+                pressure: Pressure::Reserve,
+                boundary_layers: has_boundary,
             },
-            exits: Exits::Replay(Arc::new(Full(r_max))),
-            prompts: Prompts::Random { seed: 1 },
-            eos: None,
+        };
+        let config = LiveConfig {
+            prompt_seed: 1,
             initial_state: InitialState::Noise { seed: 2 },
-            keep_logits: false,
+            ..LiveConfig::new(scheduler, Exits::Replay(Arc::new(Full(r_max))))
         };
         let options =
             CudaOptions { batch_invariant: args.batch_invariant, graphs: !args.no_graphs, ..CudaOptions::default() };
         let model = CudaModel::new(device, architecture, WeightSource::Random { seed: 5 })?;
         let executor = CudaExecutor::new(&model, config, options)?;
         executor.fill_kv_with_noise(3)?;
-        Ok(Self { executor, clock: WallClock::start(), stage, r_max, planes, has_boundary, next_id: 0 })
+        Ok(Self { executor, clock: WallClock::start(), stage, r_max, next_id: 0 })
     }
 
     /// Median milliseconds from one step's end to the next, with the queue kept full, and of a step alone.
@@ -184,43 +180,40 @@ impl Bench {
     }
 
     fn batch(&mut self, stage: Stage, batch: u32, context: u32, depth: Depth, admits: bool) -> Batch {
-        let blocks_each = context.div_ceil(BLOCK_TOKENS);
-        let (mut admitted, mut appended) = (Vec::new(), Vec::new());
+        let pages_each = context.div_ceil(BLOCK_TOKENS);
+        let mut edits = Vec::new();
         if admits {
-            let tables = u32::from(self.planes);
             for slot in 0..batch {
                 let request =
-                    Request { id: RequestId(slot), arrival: Nanos::ZERO, prompt_tokens: 1, max_output_tokens: context };
-                self.executor.arrive(&Arrival { request, output_tokens: context });
-                admitted.push((Slot(slot), request));
-                for n in 0..blocks_each {
+                    Request { id: RequestId(slot), arrival: Nanos::ZERO, prompt_tokens: context, max_output_tokens: 1 };
+                let arrival = Arrival { request, output_tokens: 1, cancel_after: None };
+                self.executor.submit(&arrival.into()).expect("it asks for nothing special");
+                edits.push(TableEdit::Admit(Slot(slot), request));
+                edits.extend((0..pages_each).map(|n| {
                     // Neighbours in a table are none in the pool.
-                    let scattered = |table: u32, tables: u32| {
-                        let (index, all) = (((slot * blocks_each) + n) * tables + table, batch * blocks_each * tables);
-                        ((u64::from(index) * 7919) % u64::from(all)) as u32
-                    };
-                    for plane in 0..self.planes {
-                        let block = scattered(u32::from(plane), tables);
-                        appended.push(AppendedBlock { slot: Slot(slot), plane: Plane::Core(plane), block });
-                    }
-                    if self.has_boundary {
-                        let block = scattered(0, 1);
-                        appended.push(AppendedBlock { slot: Slot(slot), plane: Plane::Boundary, block });
-                    }
-                }
+                    let (index, all) = (u64::from(slot * pages_each + n), u64::from(batch * pages_each));
+                    TableEdit::Append(Slot(slot), Page(((index * 7919) % all) as u32))
+                }));
             }
         }
+        let (input, emits) = match stage {
+            Stage::Prelude => (Input::Sampled, Emits::Nothing),
+            Stage::Forward => (Input::Sampled, Emits::Last),
+            Stage::Coda => (Input::Carried, Emits::Last),
+            _ => (Input::Carried, Emits::Nothing),
+        };
         let row = |slot| Row {
             slot: Slot(slot),
             request: RequestId(slot),
-            token: 1,
-            position: context - 1,
-            tokens: 1,
+            epoch: 0,
+            token: 0,
+            span: Span::one(context - 1),
             depth,
-            ends_prompt: false,
+            input,
+            emits,
         };
         self.next_id += 1;
-        Batch { id: self.next_id - 1, stage, rows: (0..batch).map(row).collect(), admitted, appended }
+        Batch { id: self.next_id - 1, stage, rows: (0..batch).map(row).collect(), edits }
     }
 }
 

@@ -7,8 +7,9 @@ use clap::Parser;
 use engine::architecture::{Architecture, Family};
 use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 use engine::event_loop;
+use engine::inbox::replay;
 use engine::layout::Layout;
-use engine::live::{Exits, LiveExecutor};
+use engine::live::Exits;
 use engine::request::RequestId;
 use engine::scheduler::Mode;
 use engine::units::Depth;
@@ -68,7 +69,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let (config, mut scheduler) = settings.ready(&device, &architecture, exits)?;
     let options = CudaOptions { batch_invariant: args.batch_invariant, ..CudaOptions::default() };
     let mut executor = CudaExecutor::new(&model, config, options)?;
-    let mut arrivals = arrivals(args.requests, args.prompt, args.output).into_iter();
+    let mut arrivals = replay(arrivals(args.requests, args.prompt, args.output));
     let mut steps = Steps::default();
     event_loop::run(&mut scheduler, &mut executor, &mut WallClock::start(), &mut arrivals, &mut steps)?;
     let transcripts: Vec<_> =

@@ -7,14 +7,14 @@ use std::path::Path;
 use engine::architecture::Architecture;
 use engine::batch::Stage;
 use engine::cuda::{Device, KvBudget};
-use engine::event_loop::{Observer, Step};
+use engine::event_loop::{Observer, Refused, Step};
 use engine::executor::ExitSource;
 use engine::layout::Layout;
-use engine::live::{Exits, LiveConfig, Prompts};
+use engine::live::{Exits, LiveConfig};
 use engine::models::counter::{Stream, draw};
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Refusal, Scheduler, SchedulerConfig};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
 use engine::units::{Depth, Nanos};
 use serde_json::Value;
 
@@ -84,12 +84,10 @@ impl Settings {
             },
         };
         let config = LiveConfig {
-            scheduler,
-            exits,
-            prompts: Prompts::Random { seed: 1 },
-            eos: None,
+            prompt_seed: 1,
             initial_state: InitialState::Noise { seed: 2 },
             keep_logits: self.keep_logits,
+            ..LiveConfig::new(scheduler, exits)
         };
         Ok((config, Scheduler::new(scheduler)?))
     }
@@ -143,7 +141,7 @@ impl ExitSource for Mix {
 pub(crate) fn arrivals(count: u32, prompt_tokens: u32, output_tokens: u32) -> Vec<Arrival> {
     let request =
         |id| Request { id: RequestId(id), arrival: Nanos::ZERO, prompt_tokens, max_output_tokens: output_tokens };
-    (0..count).map(|id| Arrival { request: request(id), output_tokens }).collect()
+    (0..count).map(|id| Arrival { request: request(id), output_tokens, cancel_after: None }).collect()
 }
 
 /// Everything that a run did, step by step.
@@ -164,9 +162,9 @@ pub(crate) struct StepRecord {
 }
 
 impl Observer for Steps {
-    fn arrived(&mut self, arrival: &Arrival, _: Nanos, refusal: Option<&Refusal>) {
-        if let Some(refusal) = refusal {
-            eprintln!("request {}: {refusal}", arrival.request.id.0);
+    fn arrived(&mut self, arrival: &Arrival, _: Nanos, refused: Option<&Refused>) {
+        if let Some(refused) = refused {
+            eprintln!("request {}: {refused}", arrival.request.id.0);
         }
     }
 
@@ -175,19 +173,14 @@ impl Observer for Steps {
         self.steps.push(StepRecord {
             stage: batch.stage,
             rows: batch.rows.len(),
-            tokens: batch.rows.iter().map(|row| row.tokens).sum(),
-            admitted: batch.admitted.len(),
+            tokens: batch.rows.iter().map(|row| row.span.count).sum(),
+            admitted: batch.admitted().count(),
             started: step.outcome.started,
             finished,
         });
-        for row in &batch.rows {
-            let speaks = match batch.stage {
-                Stage::Prefill => row.ends_prompt,
-                stage => matches!(stage, Stage::Coda | Stage::Forward),
-            };
-            if speaks {
-                self.tokens.entry(row.request).or_default().push(finished);
-            }
+        for (row, told) in batch.rows.iter().zip(&step.outcome.rows) {
+            let tokens = self.tokens.entry(row.request).or_default();
+            tokens.extend((0..row.delivered(told)).map(|_| finished));
         }
         ControlFlow::Continue(())
     }

@@ -5,41 +5,51 @@
 // turns and stores the new key and value.
 //
 // `last_exited` needs no copies: a loop at depth d reads token j from plane min(d, exit of j).
+//
+// Where several positions of a sequence run together, `decode_store` stores the keys and values of all rows first, and a row
+// reads those from its first fresh position on after the wait: the same numbers in the same order, so the same bits.
 
 static_assert(HEAD_DIM <= 128, "one thread a pair, and 16 lanes a token");
 constexpr int SPLIT = 128;
 
 // With what it needs of its row, so that nothing hangs on a second load.
-struct __align__(16) Item { int row, split, first, splits, slot, position, depth, unused; };
+struct __align__(16) Item { int row, split, first, splits, slot, position, depth, fresh; };
 
 struct DecodeArgs {
     const Header* header;
+    const Row* rows;
     const Item* items;
     const bf16* qkv;
     const bf16* qk_bias;   // Huginn
     const float2* factors; // by position, then pair
     bf16* pool;            // this layer's
-    const int* tables;     // by slot, then plane, then block
-    unsigned char* depths; // by slot, then position: the deepest loop that ran
+    const int* tables;     // by slot: pages
+    unsigned char* depths; // by page, then token: the deepest loop that ran
     float* parts;          // by item, then head
     float2* part_sums;
     unsigned* arrived;     // by row, then head; zero at rest
     unsigned* next;        // this launch's work counter
     bf16* out;
-    int blocks_max, planes, context_max, layout, boundary;
+    int pages_max, planes, layout, boundary;
     int depth;             // all rows' depth, or 0 for each row's own
     int marks_depth;       // the first core layer notes the depth of the new token
 };
 
-__device__ __forceinline__ int address(const DecodeArgs& a, int slot, int depth, int token, bool own) {
-    int plane = 0;
+__device__ __forceinline__ int address(const DecodeArgs& a, int slot, int depth, int token, bool fresh) {
+    int page = a.tables[(size_t)slot * a.pages_max + token / BLOCK_TOKENS], block = page;
     if (!a.boundary) {
         int from = depth;
-        if (a.layout == 1 && !own) from = min(depth, (int)a.depths[(size_t)slot * a.context_max + token]);
-        plane = plane_written(a.layout, from);
+        if (a.layout == 1 && !fresh) from = min(depth, (int)a.depths[page * BLOCK_TOKENS + token % BLOCK_TOKENS]);
+        block = page * a.planes + plane_written(a.layout, from);
     }
-    int block = a.tables[((size_t)slot * a.planes + plane) * a.blocks_max + token / BLOCK_TOKENS];
     return block * 2 * HEADS * BLOCK_TOKENS + token % BLOCK_TOKENS;
+}
+
+// The same of a token whose depth the kernel before may have noted: from L2, since L1 may hold what was there before.
+__device__ __forceinline__ int address_now(const DecodeArgs& a, int slot, int depth, int token) {
+    int page = a.tables[(size_t)slot * a.pages_max + token / BLOCK_TOKENS];
+    int left_at = __ldcg(&a.depths[page * BLOCK_TOKENS + token % BLOCK_TOKENS]);
+    return address(a, slot, a.layout == 1 && !a.boundary ? min(depth, left_at) : depth, token, true);
 }
 
 __device__ __forceinline__ uint4 load_kv(const bf16* p) {
@@ -60,8 +70,35 @@ __device__ __forceinline__ void turned(const bf16* from, const bf16* bias, float
     turn(x, y, factor);
 }
 
-// Few rows take 8 warps a block, so that a split's keys and values are all on their way before the wait.
-template <int WARPS> __device__ __forceinline__ void attend(const DecodeArgs& a) {
+// The keys and values of every row, before any row attends.
+extern "C" __global__ void decode_store(const __grid_constant__ DecodeArgs a) {
+    launch_dependents();
+    wait_for_previous();
+    if (blockIdx.x >= a.header->rows) return;
+    const Row row = a.rows[blockIdx.x];
+    const int depth = a.depth ? a.depth : row.depth;
+    const bf16* qkv = a.qkv + (size_t)blockIdx.x * 3 * ATTENTION;
+    bf16* to = a.pool + (size_t)address(a, row.slot, depth, row.position, true) * HEAD_DIM;
+    for (int i = threadIdx.x; i < HEADS * PAIRS; i += blockDim.x) {
+        int head = i / PAIRS, pair = i % PAIRS;
+        const bf16* bias = a.qk_bias ? a.qk_bias + ATTENTION + head * HEAD_DIM : nullptr;
+        float x, y;
+        turned(qkv + ATTENTION + head * HEAD_DIM, bias, a.factors[(size_t)row.position * PAIRS + pair], pair, x, y);
+        bf16* key = to + (size_t)head * BLOCK_TOKENS * HEAD_DIM;
+        key[first_of(pair)] = narrow(x);
+        key[second_of(pair)] = narrow(y);
+    }
+    for (int i = threadIdx.x; i < ATTENTION; i += blockDim.x)
+        to[(size_t)(HEADS + i / HEAD_DIM) * BLOCK_TOKENS * HEAD_DIM + i % HEAD_DIM] = qkv[2 * ATTENTION + i];
+    if (threadIdx.x == 0 && a.marks_depth) {
+        int page = a.tables[(size_t)row.slot * a.pages_max + row.position / BLOCK_TOKENS];
+        a.depths[page * BLOCK_TOKENS + row.position % BLOCK_TOKENS] = depth;
+    }
+}
+
+// Few rows take 8 warps a block, so that a split's keys and values are all on their way before the wait. STORED: the new
+// keys and values are in the cache already.
+template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const DecodeArgs& a) {
     __shared__ int addresses[SPLIT];
     __shared__ float query[HEAD_DIM];
     __shared__ __align__(16) bf16 new_key[HEAD_DIM], new_value[HEAD_DIM];
@@ -80,8 +117,9 @@ template <int WARPS> __device__ __forceinline__ void attend(const DecodeArgs& a)
         const Item item = a.items[w / HEADS];
         const int head = w % HEADS;
         const int length = item.position + 1, t0 = item.split * SPLIT, t1 = min(length, t0 + SPLIT);
-        const int depth = a.depth ? a.depth : item.depth;
-        if (tid < SPLIT && t0 + tid < t1) addresses[tid] = address(a, item.slot, depth, t0 + tid, t0 + tid == length - 1);
+        const int depth = a.depth ? a.depth : item.depth, fresh = STORED ? item.fresh : length - 1;
+        const int token = t0 + tid, here = tid < SPLIT && token < t1;
+        if (here && (!STORED || token < fresh)) addresses[tid] = address(a, item.slot, depth, token, token >= fresh);
         __syncthreads();
 
         // Keys and values of earlier tokens were stored by earlier batches, so the first ones are fetched before the wait.
@@ -93,7 +131,7 @@ template <int WARPS> __device__ __forceinline__ void attend(const DecodeArgs& a)
                 int t = g + j * 2 + half;
                 k[j] = make_uint4(0, 0, 0, 0);
                 v[j] = make_uint4(0, 0, 0, 0);
-                if (active && t < t1 && t != length - 1) {
+                if (active && t < t1 && t < fresh) {
                     const bf16* p = a.pool + (head_base + addresses[t - t0]) * HEAD_DIM + c * 8;
                     k[j] = load_kv(p);
                     v[j] = load_kv(p + (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM);
@@ -106,6 +144,8 @@ template <int WARPS> __device__ __forceinline__ void attend(const DecodeArgs& a)
         if (pair < PAIRS) factor = a.factors[(size_t)item.position * PAIRS + pair];
         if (!waited) wait_for_previous();
         waited = true;
+        // Of the tokens from `fresh` on some ran with this one, and some have left: the depths say so now.
+        if (STORED && here && token >= fresh) addresses[tid] = address_now(a, item.slot, depth, token);
         if (tid == 0) shared_next = gridDim.x + atomicAdd(a.next, 1);
 
         const bf16* qkv = a.qkv + (size_t)item.row * 3 * ATTENTION + head * HEAD_DIM;
@@ -115,7 +155,7 @@ template <int WARPS> __device__ __forceinline__ void attend(const DecodeArgs& a)
             query[first_of(pair)] = x;
             query[second_of(pair)] = y;
         }
-        if (t1 == length) {
+        if (!STORED && t1 == length) {
             bf16* to = a.pool + (head_base + addresses[length - 1 - t0]) * HEAD_DIM;
             if (pair < PAIRS) {
                 float x, y;
@@ -126,7 +166,10 @@ template <int WARPS> __device__ __forceinline__ void attend(const DecodeArgs& a)
             }
             to += (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM;
             if (tid < HEAD_DIM) to[tid] = new_value[tid] = qkv[2 * ATTENTION + tid];
-            if (tid == 0 && head == 0 && a.marks_depth) a.depths[(size_t)item.slot * a.context_max + item.position] = depth;
+            if (tid == 0 && head == 0 && a.marks_depth) {
+                int page = a.tables[(size_t)item.slot * a.pages_max + item.position / BLOCK_TOKENS];
+                a.depths[page * BLOCK_TOKENS + item.position % BLOCK_TOKENS] = depth;
+            }
         }
         __syncthreads();
 
@@ -137,11 +180,18 @@ template <int WARPS> __device__ __forceinline__ void attend(const DecodeArgs& a)
         #pragma unroll 1
         for (int g = t0 + warp * 16; g < t1;) {
             // The new token is in one warp's last group.
-            if (length - 1 < g + 16 && active) {
+            if (fresh < g + 16 && active) {
                 #pragma unroll
-                for (int j = 0; j < 8; j++) if (g + j * 2 + half == length - 1) {
-                    k[j] = *(const uint4*)(new_key + c * 8);
-                    v[j] = *(const uint4*)(new_value + c * 8);
+                for (int j = 0; j < 8; j++) {
+                    int t = g + j * 2 + half;
+                    if (STORED && t >= fresh && t < t1) {
+                        const bf16* p = a.pool + (head_base + addresses[t - t0]) * HEAD_DIM + c * 8;
+                        k[j] = load_kv(p);
+                        v[j] = load_kv(p + (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM);
+                    } else if (!STORED && t == length - 1) {
+                        k[j] = *(const uint4*)(new_key + c * 8);
+                        v[j] = *(const uint4*)(new_value + c * 8);
+                    }
                 }
             }
             float s[8], largest = m;
@@ -225,5 +275,6 @@ template <int WARPS> __device__ __forceinline__ void attend(const DecodeArgs& a)
     if (!waited) wait_for_previous();
 }
 
-extern "C" __global__ void __launch_bounds__(128, 4) decode_attention(const __grid_constant__ DecodeArgs a) { attend<4>(a); }
-extern "C" __global__ void __launch_bounds__(256, 2) decode_attention_wide(const __grid_constant__ DecodeArgs a) { attend<8>(a); }
+extern "C" __global__ void __launch_bounds__(128, 4) decode_attention(const __grid_constant__ DecodeArgs a) { attend<4, false>(a); }
+extern "C" __global__ void __launch_bounds__(128, 4) decode_attention_stored(const __grid_constant__ DecodeArgs a) { attend<4, true>(a); }
+extern "C" __global__ void __launch_bounds__(256, 2) decode_attention_wide(const __grid_constant__ DecodeArgs a) { attend<8, false>(a); }

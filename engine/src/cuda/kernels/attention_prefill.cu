@@ -18,12 +18,12 @@ struct PrefillArgs {
     const int* tables;
     unsigned char* depths;
     bf16* out;
-    int blocks_max, planes, context_max, layout, boundary, depth, marks_depth;
+    int pages_max, planes, layout, boundary, depth, marks_depth;
 };
 
-__device__ __forceinline__ const int* table_of(const PrefillArgs& a, int slot) {
-    int plane = a.boundary ? 0 : plane_written(a.layout, a.depth);
-    return a.tables + ((size_t)slot * a.planes + plane) * a.blocks_max;
+// The block of a page that a loop of depth `from` wrote.
+__device__ __forceinline__ int block_of(const PrefillArgs& a, int page, int from) {
+    return a.boundary ? page : page * a.planes + plane_written(a.layout, from);
 }
 
 // One block a token: bias, rotation, and the new keys and values into the cache; the turned queries stay in `qkv`.
@@ -33,7 +33,8 @@ extern "C" __global__ void prefill_store(const __grid_constant__ PrefillArgs a) 
     if (blockIdx.x >= a.header->rows) return;
     Row token = a.tokens[blockIdx.x];
     bf16* qkv = a.qkv + (size_t)blockIdx.x * 3 * ATTENTION;
-    int block = table_of(a, token.slot)[token.position / BLOCK_TOKENS], offset = token.position % BLOCK_TOKENS;
+    int page = a.tables[(size_t)token.slot * a.pages_max + token.position / BLOCK_TOKENS], offset = token.position % BLOCK_TOKENS;
+    int block = block_of(a, page, a.depth);
     for (int i = threadIdx.x; i < HEADS * PAIRS; i += blockDim.x) {
         int head = i / PAIRS, pair = i % PAIRS, at = head * HEAD_DIM;
         float2 factor = a.factors[(size_t)token.position * PAIRS + pair];
@@ -56,7 +57,7 @@ extern "C" __global__ void prefill_store(const __grid_constant__ PrefillArgs a) 
         int head = i * 8 / HEAD_DIM, d = i * 8 % HEAD_DIM;
         *(uint4*)(a.pool + kv_offset(block, 1, head, offset) + d) = load_activations(qkv + 2 * ATTENTION + i * 8);
     }
-    if (threadIdx.x == 0 && a.marks_depth) a.depths[(size_t)token.slot * a.context_max + token.position] = a.depth;
+    if (threadIdx.x == 0 && a.marks_depth) a.depths[page * BLOCK_TOKENS + offset] = a.depth;
 }
 
 extern "C" __global__ void __launch_bounds__(PREFILL_THREADS) prefill_attention(const __grid_constant__ PrefillArgs a) {
@@ -68,7 +69,9 @@ extern "C" __global__ void __launch_bounds__(PREFILL_THREADS) prefill_attention(
     const int4 tile = a.tiles[blockIdx.x];
     const int head = blockIdx.y, warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2;
     const int first = tile.w, length = first + tile.y;
-    const int* table = table_of(a, tile.z);
+    const int* table = a.tables + (size_t)tile.z * a.pages_max;
+    // A token that left early, in pages that were adopted, is read where it left.
+    const bool by_exit = !a.boundary && a.layout == 1;
     const int key_tiles = (length + KEYS - 1) / KEYS;
 
     auto fetch = [&](int n) {
@@ -78,7 +81,11 @@ extern "C" __global__ void __launch_bounds__(PREFILL_THREADS) prefill_attention(
                 int t = i / (DIM / 8), d = i % (DIM / 8) * 8, position = n * KEYS + t;
                 bool inside = position < length && d < HEAD_DIM;
                 const bf16* from = a.pool;
-                if (inside) from += kv_offset(table[position / BLOCK_TOKENS], 0, head, position % BLOCK_TOKENS) + d;
+                if (inside) {
+                    int page = table[position / BLOCK_TOKENS], offset = position % BLOCK_TOKENS, depth = a.depth;
+                    if (by_exit) depth = min(depth, (int)a.depths[page * BLOCK_TOKENS + offset]);
+                    from += kv_offset(block_of(a, page, depth), 0, head, offset) + d;
+                }
                 copy_async(to_k + t * DIM_STRIDE + d, from, inside);
                 copy_async(to_v + t * DIM_STRIDE + d, inside ? from + (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM : from, inside);
             }

@@ -8,7 +8,7 @@ extern "C" __global__ void begin(const Header* header, int* tables, unsigned* co
     int n = header->appended;
     const int4* appended = (const int4*)((const char*)header + header->appended_at);
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    // x: index into all tables, y: the block.
+    // x: index into all tables, y: the page.
     for (int a = i; a < n; a += gridDim.x * blockDim.x) tables[appended[a].x] = appended[a].y;
     for (int c = i; c < counter_count; c += gridDim.x * blockDim.x) counters[c] = 0;
 }

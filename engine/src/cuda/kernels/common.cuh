@@ -13,7 +13,11 @@ typedef unsigned long long u64;
 constexpr int ATTENTION = HEADS * HEAD_DIM;
 
 // What the host uploads for a batch, at a fixed address, so that one captured graph serves every batch of its bucket.
-struct Row { int slot, position, depth, token; };
+// `place`: where a position's state and its input token lie, (slot, position mod window). `token`: its id, or -1 for the one
+// at its place.
+struct Row { int slot, place, position, depth, token; };
+// A token to choose: for `place`, where the next position looks for its input, or for nobody (-1).
+struct Draw { unsigned long long seed; int place, token; float temperature, top_p; int top_k, unused; };
 // `appended_at`: where the new table entries lie, in bytes behind the header.
 struct Header { int rows, items, appended, appended_at; };
 

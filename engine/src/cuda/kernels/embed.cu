@@ -1,14 +1,14 @@
 // Embeddings, and Huginn's initial state, which is a function of (seed, position, channel) alone.
 // Reference: cpu/model.rs (`embed`), models/initial_state.rs, bit for bit.
 
-// One block a row. Decode takes the token that its slot made last, so a successor enters without the host's help;
-// prefill takes tokens from the host (`row.token` >= 0).
-extern "C" __global__ void embed(const Header* header, const Row* rows, const int* last_tokens, const bf16* table, bf16* x, float scale) {
+// One block a row. A row without an id takes the token that was chosen for its place, so that a successor enters without
+// the host's help.
+extern "C" __global__ void embed(const Header* header, const Row* rows, const int* chosen, const bf16* table, bf16* x, float scale) {
     wait_for_previous();
     launch_dependents();
     if (blockIdx.x >= header->rows) return;
     Row row = rows[blockIdx.x];
-    int token = row.token >= 0 ? row.token : last_tokens[row.slot];
+    int token = row.token >= 0 ? row.token : chosen[row.place];
     const bf16* from = table + (size_t)token * HIDDEN;
     bf16* to = x + (size_t)blockIdx.x * HIDDEN;
     for (int i = threadIdx.x; i < HIDDEN; i += blockDim.x) to[i] = narrow(__fmul_rn(widen(from[i]), scale));
@@ -27,16 +27,16 @@ __device__ float truncated_normal(u64 seed, int position, int channel) {
     return __fmul_rn(q, __fdiv_rn(p, d));
 }
 
-// A row's place among the states: its slot in decode, its own number in prefill.
-__device__ __forceinline__ int place(const Row& row, int index, int by_slot) { return by_slot ? row.slot : index; }
+// Where a row's state lies: at its place in decode, at its own number in prefill.
+__device__ __forceinline__ int place(const Row& row, int index, int by_place) { return by_place ? row.place : index; }
 
 // Huginn: what the prelude made is injected into every loop, and the loop starts from noise or zeros.
-extern "C" __global__ void start_loop(const Header* header, const Row* rows, const bf16* x, bf16* injected, bf16* state, int by_slot, int noise, u64 seed) {
+extern "C" __global__ void start_loop(const Header* header, const Row* rows, const bf16* x, bf16* injected, bf16* state, int by_place, int noise, u64 seed) {
     launch_dependents();
     wait_for_previous();
     if (blockIdx.x >= header->rows) return;
     Row row = rows[blockIdx.x];
-    size_t to = (size_t)place(row, blockIdx.x, by_slot) * HIDDEN, from = (size_t)blockIdx.x * HIDDEN;
+    size_t to = (size_t)place(row, blockIdx.x, by_place) * HIDDEN, from = (size_t)blockIdx.x * HIDDEN;
     for (int i = threadIdx.x; i < HIDDEN; i += blockDim.x) {
         injected[to + i] = x[from + i];
         state[to + i] = noise ? narrow(__fmul_rn(0.6324555f, truncated_normal(seed, row.position, i))) : 0;
@@ -44,11 +44,11 @@ extern "C" __global__ void start_loop(const Header* header, const Row* rows, con
 }
 
 // The adapter's input: state and injected embedding side by side.
-extern "C" __global__ void join(const Header* header, const Row* rows, const bf16* state, const bf16* injected, bf16* joined, int by_slot) {
+extern "C" __global__ void join(const Header* header, const Row* rows, const bf16* state, const bf16* injected, bf16* joined, int by_place) {
     launch_dependents();
     wait_for_previous();
     if (blockIdx.x >= header->rows) return;
-    size_t from = (size_t)place(rows[blockIdx.x], blockIdx.x, by_slot) * HIDDEN, to = (size_t)blockIdx.x * 2 * HIDDEN;
+    size_t from = (size_t)place(rows[blockIdx.x], blockIdx.x, by_place) * HIDDEN, to = (size_t)blockIdx.x * 2 * HIDDEN;
     for (int i = threadIdx.x * 8; i < HIDDEN; i += blockDim.x * 8) {
         *(uint4*)(joined + to + i) = load_activations(state + from + i);
         *(uint4*)(joined + to + HIDDEN + i) = load_activations(injected + from + i);

@@ -20,8 +20,8 @@ struct NormArgs {
     const bf16* gates[2];   // Ouro: the released and the lookahead gate's weights, or null
     const bf16* biases[2];
     float2* signals;        // by row; Huginn: x is the normalised distance to the last state
-    int x_by_slot;          // x is a state: read it at the row's slot
-    int state_by_slot;
+    int x_by_place;         // x is a state: read it at the row's place
+    int state_by_place;
     int shares;             // 0: the branch is bf16
 };
 
@@ -115,9 +115,9 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS) norm_step(const __gri
     wait_for_previous();
     int index = blockIdx.x;
     if (index >= a.header->rows) return;
-    int slot = a.rows[index].slot;
+    int place = a.rows[index].place;
     Vectors x;
-    x.load(a.x + (size_t)(a.x_by_slot ? slot : index) * HIDDEN);
+    x.load(a.x + (size_t)(a.x_by_place ? place : index) * HIDDEN);
     if (a.branch) {
         Vectors z;
         if (a.shares) z.load_shares((const float*)a.branch + (size_t)index * HIDDEN, a.shares);
@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS) norm_step(const __gri
     if (a.final_norm) x.norm(final_norm, scratch);
     if (a.x_out) x.store(a.x_out + (size_t)index * HIDDEN);
     if (a.state) {
-        bf16* state = a.state + (size_t)(a.state_by_slot ? slot : index) * HIDDEN;
+        bf16* state = a.state + (size_t)(a.state_by_place ? place : index) * HIDDEN;
         if (a.signals) {
             float2 signal = make_float2(0, 0);
             if (OURO) {

@@ -13,17 +13,18 @@ extern "C" __global__ void move_blocks(bf16* pool, bf16* saved, const int2* jobs
     for (int i = threadIdx.x; i < BLOCK / 8; i += blockDim.x) to[i] = from[i];
 }
 
-// The exit depths of a sequence's tokens, between its slot and host memory.
-extern "C" __global__ void move_depths(unsigned char* depths, unsigned char* saved, int slot, int context_max, int tokens, int restores) {
+// The exit depths of a page's tokens; `jobs` as above, with pages.
+extern "C" __global__ void move_depths(unsigned char* depths, unsigned char* saved, const int2* jobs, int restores) {
     launch_dependents();
     wait_for_previous();
-    unsigned char* in_slot = depths + (size_t)slot * context_max;
-    for (int i = threadIdx.x; i < tokens; i += blockDim.x) *(restores ? in_slot + i : saved + i) = *(restores ? saved + i : in_slot + i);
+    int2 job = jobs[blockIdx.x];
+    unsigned char *in_pool = depths + job.x * BLOCK_TOKENS, *in_host = saved + job.y * BLOCK_TOKENS;
+    for (int i = threadIdx.x; i < BLOCK_TOKENS; i += blockDim.x) *(restores ? in_pool + i : in_host + i) = *(restores ? in_host + i : in_pool + i);
 }
 
-// The token that a returning sequence made last, which its new slot does not know.
-extern "C" __global__ void set_tokens(const Header* header, const Row* rows, int* last_tokens) {
+// The token that a returning sequence made last, which its new place does not know.
+extern "C" __global__ void set_tokens(const Header* header, const Row* rows, int* chosen) {
     launch_dependents();
     wait_for_previous();
-    for (int i = threadIdx.x; i < header->rows; i += blockDim.x) if (rows[i].token >= 0) last_tokens[rows[i].slot] = rows[i].token;
+    for (int i = threadIdx.x; i < header->rows; i += blockDim.x) chosen[rows[i].place] = rows[i].token;
 }

@@ -1,0 +1,185 @@
+//! Where requests come from: a workload, or whoever sends them while the engine runs.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::mpsc::{self, Receiver, SendError, TryRecvError};
+
+use crate::request::{Arrival, RequestId};
+use crate::submission::Submission;
+use crate::units::Nanos;
+use crate::wall_clock::Waker;
+
+/// What a client says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Serve this.
+    Submit(Submission),
+    /// Nobody waits for it any more.
+    Cancel(RequestId),
+}
+
+/// When there may be another message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Not before this time.
+    At(Nanos),
+    /// At any time; whoever sends it wakes the clock.
+    Whenever,
+    /// All were taken.
+    Never,
+}
+
+/// Messages in the order in which they come.
+pub trait Inbox {
+    /// The next message if its time has come.
+    fn poll(&mut self, now: Nanos) -> Option<Message>;
+
+    /// When to ask again.
+    fn next(&mut self) -> Next;
+}
+
+/// A workload: requests at their arrivals, which are pulled one ahead, and cancellations.
+#[derive(Debug)]
+pub struct Replay<I> {
+    rest: I,
+    next: Option<Submission>,
+    cancels: BinaryHeap<Reverse<(Nanos, RequestId)>>,
+}
+
+impl<I: Iterator<Item = Submission>> Replay<I> {
+    /// Replays submissions in order of arrival.
+    pub fn new(mut submissions: I) -> Self {
+        Self { next: submissions.next(), rest: submissions, cancels: BinaryHeap::new() }
+    }
+}
+
+/// Replays arrivals, in order, that ask for nothing special.
+pub fn replay(arrivals: impl IntoIterator<Item = Arrival>) -> Replay<impl Iterator<Item = Submission>> {
+    Replay::new(arrivals.into_iter().map(Submission::from))
+}
+
+impl<I: Iterator<Item = Submission>> Inbox for Replay<I> {
+    fn poll(&mut self, now: Nanos) -> Option<Message> {
+        let arrives = self.next.as_ref().map(|next| next.arrival.request.arrival);
+        if let Some(&Reverse((time, request))) = self.cancels.peek()
+            && time <= now
+            && arrives.is_none_or(|arrives| time < arrives)
+        {
+            self.cancels.pop();
+            return Some(Message::Cancel(request));
+        }
+        arrives.filter(|&arrives| arrives <= now)?;
+        let submission = std::mem::replace(&mut self.next, self.rest.next())?;
+        let Arrival { request, cancel_after, .. } = submission.arrival;
+        self.cancels.extend(cancel_after.map(|after| Reverse((request.arrival + after, request.id))));
+        Some(Message::Submit(submission))
+    }
+
+    fn next(&mut self) -> Next {
+        let arrives = self.next.as_ref().map(|next| next.arrival.request.arrival);
+        let cancels = self.cancels.peek().map(|&Reverse((time, _))| time);
+        match arrives.into_iter().chain(cancels).min() {
+            Some(time) => Next::At(time),
+            None => Next::Never,
+        }
+    }
+}
+
+/// Messages from other threads; over when every [`Sender`] is gone.
+#[derive(Debug)]
+pub struct Channel {
+    receiver: Receiver<Message>,
+    /// Taken already, while looking whether there is one.
+    taken: Option<Message>,
+    closed: bool,
+}
+
+/// The other end of a [`Channel`].
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// Gone before the waker is rung for the last time, so that the engine finds the channel closed.
+    sender: Option<mpsc::Sender<Message>>,
+    waker: Waker,
+}
+
+/// A channel whose messages wake a clock.
+pub fn channel(waker: Waker) -> (Sender, Channel) {
+    let (sender, receiver) = mpsc::channel();
+    (Sender { sender: Some(sender), waker }, Channel { receiver, taken: None, closed: false })
+}
+
+impl Sender {
+    /// Sends a message; its arrival should be the engine clock's time now.
+    ///
+    /// # Errors
+    /// The engine is gone; gives the message back.
+    pub fn send(&self, message: Message) -> Result<(), Message> {
+        let sender = self.sender.as_ref().expect("it is there until it is dropped");
+        sender.send(message).map_err(|SendError(message)| message)?;
+        self.waker.wake();
+        Ok(())
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.sender = None;
+        self.waker.wake();
+    }
+}
+
+impl Channel {
+    fn look(&mut self) {
+        if self.taken.is_none() {
+            match self.receiver.try_recv() {
+                Ok(message) => self.taken = Some(message),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => self.closed = true,
+            }
+        }
+    }
+}
+
+impl Inbox for Channel {
+    fn poll(&mut self, _: Nanos) -> Option<Message> {
+        self.look();
+        self.taken.take()
+    }
+
+    fn next(&mut self) -> Next {
+        self.look();
+        match (&self.taken, self.closed) {
+            (Some(_), _) => Next::At(Nanos::ZERO),
+            (None, false) => Next::Whenever,
+            (None, true) => Next::Never,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Request;
+
+    #[test]
+    fn a_replay_gives_arrivals_and_cancellations_in_order_of_time() {
+        let arrival = |id, at, cancel_after: Option<u64>| Arrival {
+            request: Request { id: RequestId(id), arrival: Nanos(at), prompt_tokens: 1, max_output_tokens: 1 },
+            output_tokens: 1,
+            cancel_after: cancel_after.map(Nanos),
+        };
+        let mut inbox = replay([arrival(0, 0, Some(50)), arrival(1, 10, Some(5)), arrival(2, 15, None)]);
+        let mut log = Vec::new();
+        while let Next::At(time) = inbox.next() {
+            while let Some(message) = inbox.poll(time) {
+                log.push(match message {
+                    Message::Submit(submission) => (time.0, "submit", submission.arrival.request.id.0),
+                    Message::Cancel(RequestId(request)) => (time.0, "cancel", request),
+                });
+            }
+        }
+        let expected = [(0, "submit", 0), (10, "submit", 1), (15, "submit", 2), (15, "cancel", 1), (50, "cancel", 0)];
+        assert_eq!(log, expected);
+        assert_eq!(inbox.next(), Next::Never);
+    }
+}

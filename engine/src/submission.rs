@@ -1,0 +1,76 @@
+//! What a client asks for: a request, and how its tokens are to be chosen.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::request::Arrival;
+use crate::units::Depth;
+
+/// A request on its way in. The scheduler gets `arrival.request`; everything else is the executor's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Submission {
+    /// When, and how much.
+    pub arrival: Arrival,
+    /// The prompt's token ids, as many as the request says; made up by the executor if there are none.
+    pub prompt: Option<Arc<[u32]>>,
+    /// How its tokens are chosen; as the run says if nothing else is asked for.
+    pub sampling: Option<Sampling>,
+    /// When its tokens leave the loop; as the run says if nothing else is asked for.
+    pub exit: Option<ExitRule>,
+}
+
+impl From<Arrival> for Submission {
+    fn from(arrival: Arrival) -> Self {
+        Self { arrival, prompt: None, sampling: None, exit: None }
+    }
+}
+
+/// How a token is chosen from its logits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sampling {
+    /// 0 takes the largest logit.
+    pub temperature: f32,
+    /// Only the k most probable tokens; 0 takes all. Tokens of equal probability stay together.
+    pub top_k: u32,
+    /// Only the most probable tokens that together reach this probability; 1 takes all.
+    pub top_p: f32,
+    /// Another seed, other draws. A draw depends on the seed and the output token's index; where the seed is the run's, on
+    /// the request as well.
+    pub seed: u64,
+}
+
+impl Sampling {
+    /// The largest logit, of equal ones the lowest id.
+    pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 };
+
+    /// Whether a token can be chosen so.
+    ///
+    /// # Errors
+    /// What is out of range, and what it may be.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { temperature, top_p, .. } = *self;
+        if !(temperature.is_finite() && temperature >= 0.0) {
+            return Err(format!("temperature must be zero or more, got {temperature}"));
+        }
+        if !(top_p > 0.0 && top_p <= 1.0) {
+            return Err(format!("top_p must be above 0 and at most 1, got {top_p}"));
+        }
+        Ok(())
+    }
+}
+
+/// When a request's tokens leave the loop, in place of what the run says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ExitRule {
+    /// At full depth.
+    FullDepth,
+    /// By the run's gate at another threshold, in the gate's own unit.
+    Threshold {
+        /// See [`crate::models::gate::GateSpec::threshold`].
+        threshold: f32,
+        /// See [`crate::models::gate::GateSpec::min_depth`]; the run's if there is none.
+        min_depth: Option<Depth>,
+    },
+}

@@ -1,0 +1,157 @@
+//! A server that runs for weeks: requests come over a channel, are answered and forgotten, and leave nothing behind.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use engine::architecture::{Architecture, Family};
+use engine::cpu::{CpuExecutor, CpuOptions};
+use engine::event_loop::{self, Observer, Refused, Step};
+use engine::inbox::{Message, channel};
+use engine::layout::Layout;
+use engine::live::{Exits, LiveConfig};
+use engine::models::weights::Weights;
+use engine::request::{Arrival, Request, RequestId};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
+use engine::submission::{ExitRule, Sampling, Submission};
+use engine::units::{Depth, Nanos};
+use engine::wall_clock::WallClock;
+
+use crate::serve::Scattered;
+
+const REQUESTS: u32 = 200_000;
+
+/// Requests on their way at once: the client waits for some to be over before it sends more.
+const OPEN: u32 = 256;
+
+/// The smallest model with every part of an Ouro.
+fn micro() -> Architecture {
+    Architecture {
+        name: "micro".into(),
+        family: Family::Ouro,
+        vocab: 64,
+        hidden: 16,
+        ffn: 16,
+        heads: 1,
+        head_dim: 16,
+        prelude_layers: 0,
+        core_layers: 1,
+        coda_layers: 0,
+        r_max: Depth(3),
+        r_min: Depth(2),
+    }
+}
+
+/// Counts what is over, refused and cancelled, and what each request got.
+struct Count {
+    over: Arc<AtomicU32>,
+    tokens: u64,
+    cancelled: u32,
+    refused: u32,
+    /// Memory in pages of the system, early and late.
+    memory: Vec<u64>,
+}
+
+impl Observer for Count {
+    fn arrived(&mut self, _: &Arrival, _: Nanos, refused: Option<&Refused>) {
+        if refused.is_some() {
+            self.refused += 1;
+            self.over.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn cancelled(&mut self, _: RequestId, _: Nanos) {
+        self.cancelled += 1;
+        self.over.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn step(&mut self, step: &Step) -> ControlFlow<()> {
+        let outcome = &step.outcome;
+        for (row, told) in outcome.batch.rows.iter().zip(&outcome.rows) {
+            self.tokens += u64::from(row.delivered(told));
+            // Every request asks for two tokens.
+            let last = row.delivered(told) > 0 && row.token == 1;
+            self.over.fetch_add(u32::from(last), Ordering::Relaxed);
+        }
+        let over = self.over.load(Ordering::Relaxed);
+        if over >= (self.memory.len() as u32 + 1) * (REQUESTS / 10) {
+            self.memory.push(resident_pages());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Pages of memory in use, where the system tells.
+fn resident_pages() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0)
+}
+
+/// Request number `id`; every 50th asks for a token that the model does not know.
+fn submission(id: u32) -> Submission {
+    let request = Request { id: RequestId(id), arrival: Nanos::ZERO, prompt_tokens: 2, max_output_tokens: 2 };
+    let prompt: Arc<[u32]> = if id.is_multiple_of(50) { [1, 64].into() } else { [id % 64, 7].into() };
+    Submission {
+        prompt: Some(prompt),
+        sampling: (id % 3 == 0).then_some(Sampling { temperature: 1.0, seed: id.into(), ..Sampling::GREEDY }),
+        exit: (id % 5 == 0).then_some(ExitRule::FullDepth),
+        ..Arrival { request, output_tokens: 2, cancel_after: None }.into()
+    }
+}
+
+#[test]
+fn requests_that_are_over_leave_nothing_behind() {
+    let architecture = micro();
+    let scheduler = SchedulerConfig {
+        mode: Mode::Refill { min_coda_batch: 1 },
+        overlap: Overlap::Lookahead,
+        finish: Finish::Length,
+        max_num_seqs: 64,
+        max_num_batched_tokens: 256,
+        min_free_slots: 8,
+        max_context_tokens: 8,
+        r_max: architecture.r_max,
+        r_min: architecture.r_min,
+        kv: KvConfig {
+            layout: Layout::LastExited,
+            blocks: 3 * 128,
+            block_tokens: 4,
+            headroom_blocks: 0,
+            pressure: Pressure::Reserve,
+            boundary_layers: false,
+        },
+    };
+    let exits = Exits::Replay(Arc::new(Scattered { r_min: 2, r_max: 3 }));
+    let config = LiveConfig { keep_transcripts: false, ..LiveConfig::new(scheduler, exits) };
+    let weights = Weights::random(&architecture, 3);
+    let options = CpuOptions { threads: 1, ..CpuOptions::default() };
+    let mut executor: CpuExecutor = CpuExecutor::new(&architecture, &weights, config, options).unwrap();
+    let mut clock = WallClock::start();
+    let (sender, mut inbox) = channel(clock.waker());
+    let over = Arc::new(AtomicU32::new(0));
+    let seen = over.clone();
+    let client = std::thread::spawn(move || {
+        for id in 0..REQUESTS {
+            while id - seen.load(Ordering::Relaxed) > OPEN {
+                std::thread::yield_now();
+            }
+            sender.send(Message::Submit(submission(id))).unwrap();
+            if id % 7 == 0 {
+                sender.send(Message::Cancel(RequestId(id))).unwrap();
+            }
+        }
+    });
+    let mut count = Count { over, tokens: 0, cancelled: 0, refused: 0, memory: Vec::new() };
+    let mut scheduler = Scheduler::new(scheduler).unwrap();
+    event_loop::run(&mut scheduler, &mut executor, &mut clock, &mut inbox, &mut count).unwrap();
+    client.join().unwrap();
+
+    assert_eq!(count.refused, REQUESTS / 50, "a bad prompt is refused alone");
+    assert!(count.cancelled > 0 && count.tokens > 0);
+    let served = u64::from(REQUESTS - count.refused - count.cancelled);
+    assert!(count.tokens >= 2 * served, "{} tokens for {served} requests", count.tokens);
+    assert_eq!(executor.transcripts().iter().count(), 0, "what is over is forgotten");
+    assert_eq!(executor.known_requests(), 0, "what is over is forgotten");
+    let (early, late) = (count.memory[1], count.memory[8]);
+    assert!(late <= early + 512, "memory grew from {early} to {late} pages of 4 KiB");
+}
