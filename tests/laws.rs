@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::batch::{Batch, Plane, Row, Slot, Stage};
+use engine::batch::{Batch, Page, Row, Slot, Stage, TableEdit};
 use engine::bounds::least_time_s;
 use engine::layout::Layout;
 use engine::metrics::{Recorder, RequestCounts, RunMetrics};
@@ -78,15 +78,15 @@ fn batches(log: &Log) -> Vec<&Batch> {
 
 /// Output tokens delivered, in order: (request, token index, when).
 fn tokens(log: &Log) -> Vec<(RequestId, u32, Nanos)> {
-    let yields = |batch: &Batch| matches!(batch.stage, Stage::Prefill | Stage::Coda | Stage::Forward);
-    let steps = log.steps.iter().filter(|step| yields(&step.outcome.batch));
-    steps
-        .flat_map(|step| {
-            let rows = step.outcome.batch.rows.iter();
-            let whole = rows.filter(|row| step.outcome.batch.stage != Stage::Prefill || row.ends_prompt);
-            whole.map(|row| (row.request, row.token, step.outcome.finished))
-        })
-        .collect()
+    let mut tokens = Vec::new();
+    for step in &log.steps {
+        let outcome = &step.outcome;
+        for (row, told) in outcome.batch.rows.iter().zip(&outcome.rows) {
+            let indices = row.token..row.token + row.delivered(told);
+            tokens.extend(indices.map(|index| (row.request, index, outcome.finished)));
+        }
+    }
+    tokens
 }
 
 proptest! {
@@ -177,7 +177,7 @@ proptest! {
             let slots: BTreeSet<_> = batch.rows.iter().map(|row| row.slot).collect();
             prop_assert_eq!(slots.len(), batch.rows.len(), "a sequence is in a batch twice");
             if batch.stage == Stage::Prefill {
-                let tokens: u32 = batch.rows.iter().map(|row| row.tokens).sum();
+                let tokens: u32 = batch.rows.iter().map(|row| row.span.count).sum();
                 prop_assert!(tokens <= config.max_num_batched_tokens);
             }
         }
@@ -277,6 +277,48 @@ proptest! {
         prop_assert_eq!(work.prompts as usize + log.refused.len(), world.arrivals.len());
     }
 
+    /// Who is cancelled gets a beginning of its tokens and no slot for longer than the step that runs; nobody else loses
+    /// anything, and every page comes back (the loop checks it whenever it is idle).
+    #[test]
+    fn a_cancelled_request_is_over_within_a_step_and_changes_no_other(
+        world in worlds(),
+        after in proptest::collection::vec(proptest::option::of(0..60_000_u64), 30),
+        eos in any::<bool>(),
+    ) {
+        let mut world = world;
+        world.config.finish = if eos { Finish::Eos } else { Finish::Length };
+        for (a, after) in world.arrivals.iter_mut().zip(after) {
+            a.cancel_after = after.map(Nanos);
+        }
+        let (log, records, metrics) = world.record();
+        let refused: BTreeSet<_> = log.refused.iter().map(|(id, _)| *id).collect();
+        let cancelled: BTreeMap<_, _> = log.cancelled.iter().copied().collect();
+        let finished: BTreeSet<_> = records.iter().map(|record| record.request).collect();
+        for a in &world.arrivals {
+            let id = a.request.id;
+            let fates = [refused.contains(&id), cancelled.contains_key(&id), finished.contains(&id)];
+            prop_assert_eq!(fates.iter().filter(|&&fate| fate).count(), 1, "request {} meets {:?}", id.0, fates);
+        }
+        for record in &records {
+            let a = world.arrivals.iter().find(|a| a.request.id == record.request).expect("it arrived");
+            prop_assert_eq!(record.output_tokens, a.output_tokens);
+        }
+        for (id, time) in &cancelled {
+            let a = world.arrivals.iter().find(|a| a.request.id == *id).expect("it arrived");
+            prop_assert!(*time >= a.request.arrival + a.cancel_after.expect("nobody else is cancelled"));
+            let got: Vec<u32> = tokens(&log).into_iter().filter(|token| token.0 == *id).map(|token| token.1).collect();
+            prop_assert_eq!(got, (0..tokens(&log).iter().filter(|token| token.0 == *id).count() as u32).collect::<Vec<_>>());
+        }
+        let counts = metrics.requests;
+        prop_assert_eq!(counts.arrived, counts.finished + counts.refused + counts.cancelled);
+        if world.config.overlap == Overlap::Synchronous {
+            for step in &log.steps {
+                let late = |row: &Row| cancelled.get(&row.request).is_some_and(|time| step.outcome.started > *time);
+                prop_assert!(!step.outcome.batch.rows.iter().any(late), "a cancelled request runs on");
+            }
+        }
+    }
+
     #[test]
     fn an_end_of_sequence_found_late_cancels_one_row_and_nothing_else(world in worlds(), cuts in proptest::collection::vec(0..30_u32, 30)) {
         let mut world = world;
@@ -326,12 +368,15 @@ fn slower() -> impl Strategy<Value = Profile> {
     })
 }
 
+/// A page, a plane of the core or the boundary layers', and the token within the page.
+type Entry = (Page, Option<u8>, u32);
+
 /// Which KV entries hold what, as an executor would keep them.
 struct WrittenKv {
     config: SchedulerConfig,
-    tables: BTreeMap<(Slot, Plane), Vec<u32>>,
-    /// What was last written to (core's pool, block, offset).
-    entries: BTreeMap<(bool, u32, u32), (RequestId, u32)>,
+    tables: BTreeMap<Slot, Vec<Page>>,
+    /// What was last written to a page's plane, at an offset; the boundary layers' is `None`.
+    entries: BTreeMap<Entry, (RequestId, u32)>,
     /// Exit depth of every token whose KV is complete.
     exits: BTreeMap<(RequestId, u32), Depth>,
 }
@@ -342,43 +387,49 @@ impl WrittenKv {
     }
 
     fn run(&mut self, batch: &Batch) -> Result<(), TestCaseError> {
-        for &(slot, _) in &batch.admitted {
-            self.tables.retain(|(other, _), _| *other != slot);
-        }
-        for added in &batch.appended {
-            self.tables.entry((added.slot, added.plane)).or_default().push(added.block);
+        for edit in &batch.edits {
+            match *edit {
+                TableEdit::Admit(slot, _) => self.tables.insert(slot, Vec::new()).map_or((), drop),
+                TableEdit::Append(slot, page) | TableEdit::Adopt(slot, page) => {
+                    self.tables.entry(slot).or_default().push(page);
+                }
+                TableEdit::Truncate(slot, tokens) => {
+                    let pages = tokens.div_ceil(self.config.kv.block_tokens) as usize;
+                    self.tables.entry(slot).or_default().truncate(pages);
+                }
+            }
         }
         let layout = self.config.kv.layout;
         for row in &batch.rows {
             match batch.stage {
                 Stage::Prefill | Stage::Forward => {
-                    for position in row.position..row.context() {
+                    for position in row.span.positions() {
                         for depth in (1..=self.config.r_max.0).map(Depth) {
-                            self.write(row, Plane::Core(layout.plane_written(depth)), position);
+                            self.write(row, Some(layout.plane_written(depth)), position);
                         }
-                        self.write(row, Plane::Boundary, position);
+                        self.write(row, None, position);
                         self.exits.insert((row.request, position), self.config.r_max);
                     }
                     for depth in (1..=self.config.r_max.0).map(Depth) {
                         self.reads(row, depth)?;
                     }
                 }
-                Stage::Prelude => self.write(row, Plane::Boundary, row.position),
+                Stage::Prelude => self.write(row, None, row.span.first),
                 Stage::Core => {
-                    self.write(row, Plane::Core(layout.plane_written(row.depth)), row.position);
+                    self.write(row, Some(layout.plane_written(row.depth)), row.span.first);
                     self.reads(row, row.depth)?;
                 }
                 Stage::Coda => {
-                    self.exits.insert((row.request, row.position), row.depth);
+                    self.exits.insert((row.request, row.span.first), row.depth);
                 }
                 Stage::Offload => {}
                 Stage::Restore => {
-                    for position in 0..row.tokens {
+                    for position in 0..row.span.count {
                         let exit = self.exits[&(row.request, position)];
                         for depth in (1..=exit.0).map(Depth) {
-                            self.write(row, Plane::Core(layout.plane_written(depth)), position);
+                            self.write(row, Some(layout.plane_written(depth)), position);
                         }
-                        self.write(row, Plane::Boundary, position);
+                        self.write(row, None, position);
                     }
                 }
             }
@@ -386,8 +437,8 @@ impl WrittenKv {
         Ok(())
     }
 
-    fn write(&mut self, row: &Row, plane: Plane, position: u32) {
-        if plane == Plane::Boundary && !self.config.kv.boundary_layers {
+    fn write(&mut self, row: &Row, plane: Option<u8>, position: u32) {
+        if plane.is_none() && !self.config.kv.boundary_layers {
             return;
         }
         let entry = self.entry(row, plane, position);
@@ -396,9 +447,9 @@ impl WrittenKv {
 
     /// Every earlier token's entry that a loop at `depth` reads holds that token.
     fn reads(&self, row: &Row, depth: Depth) -> Result<(), TestCaseError> {
-        for position in 0..row.position {
+        for position in 0..row.span.first {
             let plane = self.config.kv.layout.plane_read(depth, self.exits[&(row.request, position)]);
-            let entry = self.entry(row, Plane::Core(plane), position);
+            let entry = self.entry(row, Some(plane), position);
             prop_assert_eq!(
                 self.entries.get(&entry),
                 Some(&(row.request, position)),
@@ -410,9 +461,8 @@ impl WrittenKv {
         Ok(())
     }
 
-    fn entry(&self, row: &Row, plane: Plane, position: u32) -> (bool, u32, u32) {
+    fn entry(&self, row: &Row, plane: Option<u8>, position: u32) -> Entry {
         let size = self.config.kv.block_tokens;
-        let block = self.tables[&(row.slot, plane)][(position / size) as usize];
-        (plane != Plane::Boundary, block, position % size)
+        (self.tables[&row.slot][(position / size) as usize], plane, position % size)
     }
 }

@@ -3,12 +3,14 @@
 use std::ops::ControlFlow;
 
 use engine::architecture::Architecture;
-use engine::event_loop::{self, Observer, Step};
+use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{ExitSource, VirtualClock};
+use engine::inbox::replay;
 use engine::layout::Layout;
+use engine::metrics::{Recorder, RequestRecord, RunMetrics};
 use engine::profile::{Device, Profile};
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Refusal, Scheduler, SchedulerConfig};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
 use engine::units::{Depth, Nanos};
 use sim::modelled::Modelled;
 
@@ -28,13 +30,19 @@ pub struct Log {
     /// Steps in order.
     pub steps: Vec<Step>,
     /// Refused requests.
-    pub refused: Vec<(RequestId, Refusal)>,
+    pub refused: Vec<(RequestId, Refused)>,
+    /// Cancelled requests, and when.
+    pub cancelled: Vec<(RequestId, Nanos)>,
 }
 
 impl Observer for Log {
-    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>) {
+    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refused: Option<&Refused>) {
         assert!(now >= arrival.request.arrival, "a request was known before it arrived");
-        self.refused.extend(refusal.map(|refusal| (arrival.request.id, *refusal)));
+        self.refused.extend(refused.map(|refused| (arrival.request.id, refused.clone())));
+    }
+
+    fn cancelled(&mut self, request: RequestId, now: Nanos) {
+        self.cancelled.push((request, now));
     }
 
     fn step(&mut self, step: &Step) -> ControlFlow<()> {
@@ -42,6 +50,29 @@ impl Observer for Log {
         assert!(self.steps.len() < 100_000, "the schedule does not come to an end");
         self.steps.push(step.clone());
         ControlFlow::Continue(())
+    }
+}
+
+/// Keeps everything, and records it as a run does.
+struct Recording {
+    log: Log,
+    recorder: Recorder,
+}
+
+impl Observer for Recording {
+    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refused: Option<&Refused>) {
+        self.log.arrived(arrival, now, refused);
+        self.recorder.arrived(arrival, now, refused);
+    }
+
+    fn cancelled(&mut self, request: RequestId, now: Nanos) {
+        self.log.cancelled(request, now);
+        self.recorder.cancelled(request);
+    }
+
+    fn step(&mut self, step: &Step) -> ControlFlow<()> {
+        self.recorder.step(step);
+        self.log.step(step)
     }
 }
 
@@ -59,15 +90,27 @@ pub struct World {
 }
 
 impl World {
+    /// Runs to the end, and says what was recorded of it.
+    pub fn record(&self) -> (Log, Vec<RequestRecord>, RunMetrics) {
+        let mut observer = Recording { log: Log::default(), recorder: Recorder::new(self.config.max_num_seqs, None) };
+        self.serve(&mut observer);
+        let Recording { log, mut recorder } = observer;
+        let records = recorder.take_finished().collect();
+        (log, records, recorder.metrics())
+    }
+
     /// Runs to the end.
     pub fn run(&self) -> Log {
+        let mut log = Log::default();
+        self.serve(&mut log);
+        log
+    }
+
+    fn serve(&self, observer: &mut impl Observer) {
         let mut scheduler = Scheduler::new(self.config).expect("the test's settings are valid");
         let mut executor = Modelled::new(&self.profile, &tiny(), &self.config, false, self.exits.clone());
-        let mut log = Log::default();
-        let arrivals = &mut self.arrivals.iter().copied();
-        let Ok(()) = event_loop::run(&mut scheduler, &mut executor, &mut VirtualClock::default(), arrivals, &mut log);
-        scheduler.check();
-        log
+        let inbox = &mut replay(self.arrivals.iter().copied());
+        let Ok(()) = event_loop::run(&mut scheduler, &mut executor, &mut VirtualClock::default(), inbox, observer);
     }
 
     /// The same world under another overlap mode.
@@ -89,7 +132,7 @@ pub fn roofline() -> Profile {
 /// A request of a workload file.
 pub fn arrival(id: u32, at: Nanos, prompt_tokens: u32, output_tokens: u32) -> Arrival {
     let request = Request { id: RequestId(id), arrival: at, prompt_tokens, max_output_tokens: output_tokens };
-    Arrival { request, output_tokens }
+    Arrival { request, output_tokens, cancel_after: None }
 }
 
 /// A roomy scheduler of `max_num_seqs` slots.

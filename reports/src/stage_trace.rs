@@ -59,7 +59,7 @@ impl<W: Write> StageTrace<W> {
 /// `source` is the stage that a prelude's rows come from, if that is worth telling (in refill it is).
 pub fn detail(step: &Step, source: Option<Stage>) -> String {
     let batch = &step.outcome.batch;
-    let tokens = || batch.rows.iter().map(|row| u64::from(row.tokens)).sum::<u64>();
+    let tokens = || batch.rows.iter().map(|row| u64::from(row.span.count)).sum::<u64>();
     match batch.stage {
         Stage::Prefill => count(tokens(), "prompt token"),
         Stage::Prelude => source.map_or_else(String::new, |stage| format!("after {}", stage.name())),

@@ -159,7 +159,7 @@ impl Events {
     /// A step as a stretch on its stage's track.
     fn slice(&mut self, step: &Step) {
         let (outcome, batch, queues) = (&step.outcome, &step.outcome.batch, &step.settled.queues);
-        let tokens: u64 = batch.rows.iter().map(|row| u64::from(row.tokens)).sum();
+        let tokens: u64 = batch.rows.iter().map(|row| u64::from(row.span.count)).sum();
         let context: u64 = batch.rows.iter().map(|row| u64::from(row.context())).sum();
         let mut depths = String::new();
         if batch.stage == Stage::Core {

@@ -1,6 +1,6 @@
 //! Stage traces against lines of the paper's Tables 2 and 3.
 
-use engine::batch::{Batch, Outcome, Row, Slot, Stage};
+use engine::batch::{Batch, Emits, Input, Outcome, Row, Slot, Span, Stage};
 use engine::event_loop::Step;
 use engine::request::RequestId;
 use engine::scheduler::{Mode, Queues, Settled};
@@ -90,15 +90,23 @@ fn parse(line: &str) -> Step {
 }
 
 fn row(depth: u8, tokens: u32) -> Row {
-    let depth = Depth(depth);
-    Row { slot: Slot(0), request: RequestId(0), token: 0, position: 0, tokens, depth, ends_prompt: false }
+    Row {
+        slot: Slot(0),
+        request: RequestId(0),
+        epoch: 0,
+        token: 0,
+        span: Span { first: 0, count: tokens },
+        depth: Depth(depth),
+        input: Input::Given,
+        emits: Emits::Nothing,
+    }
 }
 
 fn step(stage: Stage, rows: Vec<Row>, [recurrent, coda, decode, prompt]: [u32; 4], exits: u32) -> Step {
-    let batch = Batch { id: 0, stage, rows, admitted: Vec::new(), appended: Vec::new() };
+    let batch = Batch { id: 0, stage, rows, edits: Vec::new() };
     let queues = Queues { recurrent, coda, decode, prompt, ..Queues::default() };
     Step {
-        outcome: Outcome { batch, started: Nanos::ZERO, finished: Nanos::ZERO, rows: Vec::new() },
+        outcome: Outcome { batch, started: Nanos::ZERO, finished: Nanos::ZERO, rows: Vec::new(), tokens: Vec::new() },
         settled: Settled { id: 0, exits, queues },
     }
 }

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 
 use engine::architecture::Architecture;
-use engine::batch::{Batch, Outcome, RowOutcome, Stage};
-use engine::executor::{Clock, Executor, ExitSource};
+use engine::batch::{Batch, Emits, Outcome, Row, RowOutcome, Stage};
+use engine::executor::{Clock, Executor, ExitSource, Reject};
 use engine::layout::Layout;
 use engine::profile::Profile;
-use engine::request::Arrival;
+use engine::request::RequestId;
 use engine::scheduler::{Finish, Overlap, SchedulerConfig};
+use engine::submission::Submission;
 use engine::units::{Depth, Nanos};
 
 /// See the module's text.
@@ -17,7 +18,7 @@ pub struct Modelled<X> {
     profile: Profile,
     exits: X,
     r_max: Depth,
-    lookahead: bool,
+    overlap: Overlap,
     /// True output lengths by request, under `finish: eos`.
     output_tokens: Option<Vec<u32>>,
     /// Copying one token's KV from one plane to another; zero unless planes are copied.
@@ -52,7 +53,7 @@ impl<X: ExitSource> Modelled<X> {
         let copy_ms = model.core_kv_bytes() as f64 / (profile.transfer.plane_copy_gb_per_s * 1e6);
         Self {
             r_max: config.r_max,
-            lookahead: config.overlap == Overlap::Lookahead,
+            overlap: config.overlap,
             output_tokens: (config.finish == Finish::Eos).then(Vec::new),
             plane_copy_ms: if plane_copies && layout == Layout::LastExited { copy_ms } else { 0.0 },
             offload_ms_per_token: model.kv_bytes_per_token(layout) as f64 / (profile.transfer.offload_gb_per_s * 1e6),
@@ -69,7 +70,7 @@ impl<X: ExitSource> Modelled<X> {
         let context = || profile.kv_entries(batch.rows.iter().map(|row| row.context()));
         let staged_ms = profile.stage_overhead_us / 1e3;
         let ms = match batch.stage {
-            Stage::Prefill => profile.prefill_ms(batch.rows.iter().map(|row| (row.position, row.tokens))),
+            Stage::Prefill => profile.prefill_ms(batch.rows.iter().map(|row| (row.span.first, row.span.count))),
             Stage::Prelude => profile.prelude_ms(rows, context()) + staged_ms,
             Stage::Core => profile.core_ms(rows, context()) + staged_ms,
             Stage::Coda => profile.coda_ms(rows, context()) + staged_ms + self.copies_ms(batch),
@@ -80,7 +81,7 @@ impl<X: ExitSource> Modelled<X> {
                     + profile.coda_ms(rows, context)
             }
             Stage::Offload | Stage::Restore => {
-                batch.rows.iter().map(|row| f64::from(row.tokens) * self.offload_ms_per_token).sum()
+                batch.rows.iter().map(|row| f64::from(row.span.count) * self.offload_ms_per_token).sum()
             }
         };
         Nanos::from_micros(ms * 1e3)
@@ -95,37 +96,46 @@ impl<X: ExitSource> Modelled<X> {
     }
 
     fn outcomes(&self, batch: &Batch) -> Vec<RowOutcome> {
-        match (batch.stage, &self.output_tokens) {
-            (Stage::Core, _) => {
-                let ahead = u8::from(self.lookahead);
-                let told = batch.rows.iter().map(|row| {
-                    let depth = self.exits.exit_depth(row.request, row.token);
-                    RowOutcome { leaves_after: (depth.0 <= row.depth.0 + ahead).then_some(depth), finished: false }
-                });
-                told.collect()
-            }
-            (Stage::Prefill | Stage::Coda | Stage::Forward, Some(output_tokens)) => {
-                let told = batch.rows.iter().map(|row| RowOutcome {
-                    leaves_after: None,
-                    finished: output_tokens[row.request.0 as usize] == row.token + 1,
-                });
-                told.collect()
-            }
-            _ => Vec::new(),
+        match batch.stage {
+            Stage::Core => batch.rows.iter().map(|row| self.looped(row)).collect(),
+            stage if stage.has_head() => batch.rows.iter().map(|row| self.made(row)).collect(),
+            _ => vec![RowOutcome::default(); batch.rows.len()],
         }
+    }
+
+    /// What is told of a row's exit. A span leaves when the last of its positions does.
+    fn looped(&self, row: &Row) -> RowOutcome {
+        let mut last = Depth::FIRST;
+        for token in row.token..row.token + row.span.count {
+            last = last.max(self.exits.exit_depth(row.request, token));
+        }
+        RowOutcome { leaves_after: self.overlap.reveals(last, row.depth), ..RowOutcome::default() }
+    }
+
+    /// What is told of a row's tokens. Recorded tokens are the right ones, so every guess that is checked is right.
+    fn made(&self, row: &Row) -> RowOutcome {
+        let accepted = if row.emits == Emits::All { row.span.count - 1 } else { 0 };
+        let told = RowOutcome { accepted, ..RowOutcome::default() };
+        let Some(output_tokens) = &self.output_tokens else { return told };
+        let made = row.token..row.token + row.delivered(&told);
+        RowOutcome { finished: made.contains(&(output_tokens[row.request.0 as usize] - 1)), ..told }
     }
 }
 
 impl<X: ExitSource> Executor for Modelled<X> {
     type Error = Never;
 
-    fn arrive(&mut self, arrival: &Arrival) {
+    fn submit(&mut self, submission: &Submission) -> Result<(), Reject> {
+        let arrival = &submission.arrival;
         if let Some(output_tokens) = &mut self.output_tokens {
             // Refused requests leave gaps.
             output_tokens.resize(arrival.request.id.0 as usize + 1, 0);
             output_tokens[arrival.request.id.0 as usize] = arrival.output_tokens;
         }
+        Ok(())
     }
+
+    fn forget(&mut self, _: RequestId) {}
 
     fn launch(&mut self, batch: Batch, clock: &mut dyn Clock) -> Result<(), Never> {
         clock.wait_until(clock.now() + self.profile.host.launch_time(batch.rows.len()));
@@ -140,6 +150,6 @@ impl<X: ExitSource> Executor for Modelled<X> {
         let Running { batch, started, finished } = self.running.pop_front().expect("a batch is in flight");
         clock.wait_until(finished + self.profile.host.read_time());
         let rows = self.outcomes(&batch);
-        Ok(Outcome { batch, started, finished, rows })
+        Ok(Outcome { batch, started, finished, rows, tokens: Vec::new() })
     }
 }

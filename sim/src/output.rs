@@ -3,10 +3,9 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use engine::event_loop::Step;
+use engine::event_loop::{Refused, Step};
 use engine::metrics::RequestRecord;
 use engine::request::Arrival;
-use engine::scheduler::Refusal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use reports::{ReportError, RequestsWriter, Results, StepsWriter, TIMELINE_STEPS, TimelineWriter};
 
@@ -94,11 +93,11 @@ impl Sink for FileSink<'_> {
         }
     }
 
-    fn refused(&mut self, arrival: &Arrival, refusal: &Refusal) -> Result<(), ReportError> {
+    fn refused(&mut self, arrival: &Arrival, refused: &Refused) -> Result<(), ReportError> {
         self.bar.inc(1);
         // The first says why; the report counts the rest.
         if !std::mem::replace(&mut self.warned, true) {
-            self.bar.suspend(|| eprintln!("{}: request {} refused: {refusal}", self.scheduler, arrival.request.id.0));
+            self.bar.suspend(|| eprintln!("{}: request {} refused: {refused}", self.scheduler, arrival.request.id.0));
         }
         Ok(())
     }

@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use engine::event_loop::{self, Observer, Step};
+use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{Clock, Executor, VirtualClock};
+use engine::inbox::replay;
 use engine::metrics::{Recorder, RequestRecord};
-use engine::request::Arrival;
-use engine::scheduler::{Refusal, Scheduler};
+use engine::request::{Arrival, RequestId};
+use engine::scheduler::Scheduler;
 use engine::units::Nanos;
 
 use crate::modelled::Modelled;
@@ -27,8 +28,8 @@ pub trait Sink {
         Ok(())
     }
 
-    /// A request that can never fit.
-    fn refused(&mut self, _arrival: &Arrival, _refusal: &Refusal) -> Result<(), Self::Error> {
+    /// A request that cannot be served.
+    fn refused(&mut self, _arrival: &Arrival, _refused: &Refused) -> Result<(), Self::Error> {
         Ok(())
     }
 }
@@ -76,7 +77,7 @@ pub fn run_on<X: Executor, S: Sink>(
     let mut scheduler = Scheduler::new(planned.config).expect("a plan's settings were checked");
     let recorder = Recorder::new(planned.config.max_num_seqs, plan.slo());
     let mut observer = Observing { recorder, sink, result: Ok(()) };
-    event_loop::run(&mut scheduler, executor, clock, &mut plan.workload.arrivals(), &mut observer)
+    event_loop::run(&mut scheduler, executor, clock, &mut replay(plan.workload.arrivals()), &mut observer)
         .map_err(RunError::Executor)?;
     observer.result.map_err(RunError::Sink)?;
     Ok(observer.recorder)
@@ -90,11 +91,15 @@ struct Observing<'a, S: Sink> {
 }
 
 impl<S: Sink> Observer for Observing<'_, S> {
-    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>) {
-        self.recorder.arrived(arrival, now, refusal);
-        if let (Some(refusal), Ok(())) = (refusal, &self.result) {
-            self.result = self.sink.refused(arrival, refusal);
+    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refused: Option<&Refused>) {
+        self.recorder.arrived(arrival, now, refused);
+        if let (Some(refused), Ok(())) = (refused, &self.result) {
+            self.result = self.sink.refused(arrival, refused);
         }
+    }
+
+    fn cancelled(&mut self, request: RequestId, _: Nanos) {
+        self.recorder.cancelled(request);
     }
 
     fn step(&mut self, step: &Step) -> ControlFlow<()> {

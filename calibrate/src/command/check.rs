@@ -10,7 +10,8 @@ use calibrate::measurements::{self, Measurement, Stage, medians};
 use calibrate::tables::check_table;
 use clap::Args;
 use engine::architecture::Architecture;
-use engine::live::{LiveConfig, LiveExecutor};
+use engine::executor::Executor;
+use engine::live::LiveConfig;
 use engine::profile::Profile;
 
 use super::device::{DeviceArgs, Job, REVISION, Subject};
@@ -75,7 +76,7 @@ impl Job for Checking<'_> {
         calibration.held_out()
     }
 
-    fn run<E: LiveExecutor>(
+    fn run<E: Executor>(
         self,
         plan: &Plan,
         subject: &Subject,

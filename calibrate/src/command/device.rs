@@ -9,7 +9,8 @@ use clap::{Args, ValueEnum};
 use engine::architecture::Architecture;
 use engine::cpu::{CpuExecutor, CpuOptions};
 use engine::cuda::{self, CudaError, CudaExecutor, CudaModel, CudaOptions, WeightSource};
-use engine::live::{LiveConfig, LiveExecutor};
+use engine::executor::Executor;
+use engine::live::LiveConfig;
 use engine::models::weights::Weights;
 use engine::profile::{Buckets, Device};
 use engine::units::Nanos;
@@ -104,7 +105,7 @@ pub(super) trait Job {
     fn plan(&self, calibration: Plan) -> Plan;
 
     /// Does it; `make` gives an executor for each config.
-    fn run<E: LiveExecutor>(
+    fn run<E: Executor>(
         self,
         plan: &Plan,
         subject: &Subject,

@@ -10,8 +10,8 @@ use calibrate::measurements::Measurement;
 use calibrate::padding;
 use clap::Args;
 use engine::architecture::Architecture;
-use engine::executor::Clock;
-use engine::live::{LiveConfig, LiveExecutor};
+use engine::executor::{Clock, Executor};
+use engine::live::LiveConfig;
 use engine::profile::{Buckets, Device, Profile};
 use engine::wall_clock::WallClock;
 
@@ -74,7 +74,7 @@ impl Job for Calibrating<'_> {
         calibration
     }
 
-    fn run<E: LiveExecutor>(
+    fn run<E: Executor>(
         self,
         plan: &Plan,
         subject: &Subject,

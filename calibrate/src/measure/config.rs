@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use engine::architecture::Architecture;
 use engine::executor::ExitSource;
-use engine::live::{Exits, LiveConfig, Prompts};
-use engine::models::initial_state::InitialState;
+use engine::live::{Exits, LiveConfig};
 use engine::request::RequestId;
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
 use engine::units::Depth;
@@ -52,12 +51,5 @@ pub(super) fn live_config(
             boundary_layers: model.prelude_layers + model.coda_layers > 0,
         },
     };
-    LiveConfig {
-        scheduler,
-        exits: Exits::Replay(Arc::new(FullDepth(depth))),
-        prompts: Prompts::Random { seed: 0 },
-        eos: None,
-        initial_state: InitialState::Zero,
-        keep_logits: false,
-    }
+    LiveConfig::new(scheduler, Exits::Replay(Arc::new(FullDepth(depth))))
 }

@@ -6,12 +6,13 @@
 use std::ops::ControlFlow;
 
 use engine::batch::{Batch, Outcome, Stage};
-use engine::event_loop::{Observer, Step, run};
-use engine::executor::{Clock, Executor};
-use engine::live::LiveExecutor;
+use engine::event_loop::{Observer, Refused, Step, run};
+use engine::executor::{Clock, Executor, Reject};
+use engine::inbox::replay;
 use engine::metrics::Recorder;
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Refusal, Scheduler, SchedulerConfig};
+use engine::scheduler::{Scheduler, SchedulerConfig};
+use engine::submission::Submission;
 use engine::units::Nanos;
 
 use super::watch::Times;
@@ -43,8 +44,12 @@ struct Timed<'a, E> {
 impl<E: Executor> Executor for Timed<'_, E> {
     type Error = E::Error;
 
-    fn arrive(&mut self, arrival: &Arrival) {
-        self.inner.arrive(arrival);
+    fn submit(&mut self, submission: &Submission) -> Result<(), Reject> {
+        self.inner.submit(submission)
+    }
+
+    fn forget(&mut self, request: RequestId) {
+        self.inner.forget(request);
     }
 
     fn launch(&mut self, batch: Batch, clock: &mut dyn Clock) -> Result<(), E::Error> {
@@ -82,8 +87,8 @@ impl<E> Timed<'_, E> {
 struct Recording(Recorder);
 
 impl Observer for Recording {
-    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>) {
-        self.0.arrived(arrival, now, refusal);
+    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refused: Option<&Refused>) {
+        self.0.arrived(arrival, now, refused);
     }
 
     fn step(&mut self, step: &Step) -> ControlFlow<()> {
@@ -100,7 +105,7 @@ pub(super) struct HostRig<E> {
     next_request: u32,
 }
 
-impl<E: LiveExecutor> HostRig<E> {
+impl<E: Executor> HostRig<E> {
     pub(super) fn new(executor: E, config: SchedulerConfig) -> Self {
         Self { executor, config, next_request: 0 }
     }
@@ -114,14 +119,14 @@ impl<E: LiveExecutor> HostRig<E> {
         let now = clock.now();
         let first = self.next_request;
         self.next_request += rows;
-        let mut arrivals = (first..self.next_request).map(|id| {
+        let arrivals = (first..self.next_request).map(|id| {
             let request = Request {
                 id: RequestId(id),
                 arrival: now,
                 prompt_tokens: PROMPT_TOKENS,
                 max_output_tokens: OUTPUT_TOKENS,
             };
-            Arrival { request, output_tokens: OUTPUT_TOKENS }
+            Arrival { request, output_tokens: OUTPUT_TOKENS, cancel_after: None }
         });
         let mut timed = Timed {
             inner: &mut self.executor,
@@ -132,7 +137,7 @@ impl<E: LiveExecutor> HostRig<E> {
             gaps: Gaps::default(),
         };
         let mut recording = Recording(Recorder::new(rows, None));
-        run(&mut scheduler, &mut timed, clock, &mut arrivals, &mut recording)
+        run(&mut scheduler, &mut timed, clock, &mut replay(arrivals), &mut recording)
             .map_err(|error| CalibrateError::execution(format!("a run of {rows} requests"), error))?;
         let Gaps { build_ms, launch_ms, read_ms } = timed.gaps;
         // The first batch of a size wakes what no later one has to.

@@ -62,14 +62,36 @@ fn repeat<T: Send>(clock: &dyn Clock, threads: &mut [T], work: impl Fn(&mut T) +
 
 #[cfg(test)]
 mod tests {
-    use engine::wall_clock::WallClock;
+    use std::cell::Cell;
+
+    use engine::units::Nanos;
 
     use super::*;
 
+    /// A clock on which every piece of work takes a millisecond, whoever does it.
+    struct Ticking(Cell<u64>);
+
+    impl Clock for Ticking {
+        fn now(&self) -> Nanos {
+            Nanos(self.0.replace(self.0.get() + 1_000_000))
+        }
+
+        fn wait_until(&mut self, _: Nanos) {}
+
+        fn idle(&mut self, _: Option<Nanos>) {}
+    }
+
     #[test]
-    fn limits_are_plausible() {
-        let Limits { bandwidth_gb_per_s, compute_tflops } = Limits::of_this_cpu(1, &WallClock::start());
-        assert!((0.1..10_000.0).contains(&bandwidth_gb_per_s), "{bandwidth_gb_per_s}");
-        assert!((1e-4..100.0).contains(&compute_tflops), "{compute_tflops}");
+    fn limits_are_the_work_of_all_threads_over_the_time_that_it_takes() {
+        let of = |threads| Limits::of_this_cpu(threads, &Ticking(Cell::new(0)));
+        let (one, two) = (of(1), of(2));
+        // Each number of 4 bytes is read and written.
+        assert_eq!(one.bandwidth_gb_per_s, 8.0 * COPIED as f64 / 1e6);
+        let flops = f64::from(TILES) * 2.0 * (TILE * TILE * INPUTS) as f64;
+        assert!((one.compute_tflops / (flops / 1e9) - 1.0).abs() < 1e-12, "{}", one.compute_tflops);
+        assert_eq!(
+            (two.bandwidth_gb_per_s, two.compute_tflops),
+            (2.0 * one.bandwidth_gb_per_s, 2.0 * one.compute_tflops)
+        );
     }
 }

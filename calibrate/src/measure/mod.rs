@@ -20,7 +20,8 @@ mod visits;
 mod watch;
 
 use engine::architecture::Architecture;
-use engine::live::{LiveConfig, LiveExecutor};
+use engine::executor::Executor;
+use engine::live::LiveConfig;
 use engine::units::{Depth, Nanos};
 
 pub use ledger::Ledger;
@@ -52,7 +53,7 @@ pub struct Progress {
 ///
 /// # Errors
 /// An executor's error, with the batch that it could not run; a ledger that cannot be written.
-pub fn measure<E: LiveExecutor>(
+pub fn measure<E: Executor>(
     plan: &Plan,
     model: &Architecture,
     mut make: impl FnMut(LiveConfig) -> Result<E, E::Error>,
@@ -108,7 +109,7 @@ struct Bench<'a, E> {
     load: Option<(u32, u32)>,
 }
 
-impl<E: LiveExecutor> Bench<'_, E> {
+impl<E: Executor> Bench<'_, E> {
     fn visit(&mut self, visit: Visit, round: u32, watch: &mut Watch<'_>) -> Result<Vec<Measurement>, CalibrateError> {
         let failed = |error| CalibrateError::execution(format!("{visit:?}"), error);
         let mut rows = Vec::new();

@@ -3,16 +3,15 @@
 //! The cache is filled once. A decode row with L entries then runs at position L - 1 and writes its KV over what is there, so
 //! that every batch size and context is timed on the same sequences, and at exactly those entries.
 
-use engine::batch::{Batch, Plane, Row, Slot, Stage};
-use engine::executor::Clock;
-use engine::live::LiveExecutor;
+use engine::batch::{Batch, Emits, Input, Row, Slot, Span, Stage, TableEdit};
+use engine::executor::{Clock, Executor};
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::SchedulerConfig;
 use engine::units::{Depth, Nanos};
 
 use super::config::FILL_TOKENS;
 use super::plan::Plan;
-use super::room::Blocks;
+use super::room::Pages;
 use super::watch::{Samples, Times, Watch, is_disturbed};
 use crate::contexts::contexts;
 
@@ -31,8 +30,7 @@ pub(super) struct Rig<E> {
     executor: E,
     depth: Depth,
     block_tokens: u32,
-    planes: Vec<Plane>,
-    blocks: Blocks,
+    pages: Pages,
     sequences: Vec<Sequence>,
     next_batch: u64,
     queued: u32,
@@ -46,11 +44,10 @@ struct Sequence {
     filled: u32,
     /// Output tokens so far, which is also the index of the next.
     generated: u32,
-    /// Blocks of each plane.
-    blocks: u32,
+    pages: u32,
 }
 
-impl<E: LiveExecutor> Rig<E> {
+impl<E: Executor> Rig<E> {
     /// Takes over an executor that was made for [`live_config`]; its cache is empty.
     pub(super) fn new(mut executor: E, config: &SchedulerConfig, plan: &Plan) -> Self {
         let held_tokens = plan.held_tokens();
@@ -61,18 +58,17 @@ impl<E: LiveExecutor> Rig<E> {
                 prompt_tokens: tokens,
                 max_output_tokens: u32::MAX - tokens,
             };
-            executor.arrive(&Arrival { request, output_tokens: request.max_output_tokens });
+            let arrival = Arrival { request, output_tokens: request.max_output_tokens, cancel_after: None };
+            executor.submit(&arrival.into()).expect("it asks for nothing special");
             let filled = if plan.filled { tokens } else { 0 };
-            Sequence { request, resident: false, filled, generated: 0, blocks: 0 }
+            Sequence { request, resident: false, filled, generated: 0, pages: 0 }
         };
         let sequences = (0..).zip(&held_tokens).map(sequence).collect();
-        let core = (0..config.kv.layout.planes(config.r_max)).map(Plane::Core);
         Self {
-            blocks: Blocks::new(plan),
+            pages: Pages::new(plan),
             sequences,
             depth: config.r_max,
             block_tokens: config.kv.block_tokens,
-            planes: core.chain(config.kv.boundary_layers.then_some(Plane::Boundary)).collect(),
             next_batch: 0,
             queued: plan.queued,
             executor,
@@ -230,8 +226,7 @@ impl<E: LiveExecutor> Rig<E> {
     }
 
     fn batch(&mut self, (stage, depth): (Stage, Depth), rows: &[Rows]) -> Batch {
-        let mut batch =
-            Batch { id: self.next_batch, stage, rows: Vec::new(), admitted: Vec::new(), appended: Vec::new() };
+        let mut batch = Batch { id: self.next_batch, stage, rows: Vec::new(), edits: Vec::new() };
         self.next_batch += 1;
         for &(slot, position, tokens) in rows {
             self.hold(slot, position + tokens, &mut batch);
@@ -240,26 +235,33 @@ impl<E: LiveExecutor> Rig<E> {
             let (request, token) = (sequence.request.id, sequence.generated);
             // A prompt that is gone over again ends again: in a real run most prefill batches make tokens.
             let ends_prompt = stage == Stage::Prefill && sequence.filled == sequence.request.prompt_tokens;
-            let speaks = ends_prompt || matches!(stage, Stage::Coda | Stage::Forward);
-            sequence.generated += u32::from(speaks);
-            batch.rows.push(Row { slot: Slot(slot), request, token, position, tokens, depth, ends_prompt });
+            let emits =
+                if ends_prompt || matches!(stage, Stage::Coda | Stage::Forward) { Emits::Last } else { Emits::Nothing };
+            sequence.generated += u32::from(emits == Emits::Last);
+            let input = match stage {
+                Stage::Prefill => Input::Given,
+                Stage::Prelude | Stage::Forward => Input::Sampled,
+                Stage::Core | Stage::Coda | Stage::Offload | Stage::Restore => Input::Carried,
+            };
+            let span = Span { first: position, count: tokens };
+            batch.rows.push(Row { slot: Slot(slot), request, epoch: 0, token, span, depth, input, emits });
         }
         batch
     }
 
-    /// Admits a sequence that has no slot and appends the blocks that it lacks.
+    /// Admits a sequence that has no slot and appends the pages that it lacks.
     fn hold(&mut self, slot: u32, tokens: u32, batch: &mut Batch) {
         let sequence = &mut self.sequences[slot as usize];
+        let mut held = sequence.pages;
         if !sequence.resident {
-            batch.admitted.push((Slot(slot), sequence.request));
-            // One that returns gets its own blocks back.
-            let held = 0..sequence.blocks;
-            batch.appended.extend(held.flat_map(|index| self.blocks.of(slot, index, &self.planes)));
+            batch.edits.push(TableEdit::Admit(Slot(slot), sequence.request));
+            // One that returns gets its own pages back.
+            held = 0;
         }
-        let wanted = tokens.div_ceil(self.block_tokens).max(sequence.blocks);
-        let added = sequence.blocks..wanted;
-        batch.appended.extend(added.flat_map(|index| self.blocks.of(slot, index, &self.planes)));
-        sequence.blocks = wanted;
+        sequence.pages = tokens.div_ceil(self.block_tokens).max(sequence.pages);
+        // Slots that are never in one batch share pages, and what one wrote there the other still reads.
+        let added = held..sequence.pages;
+        batch.edits.extend(added.map(|index| TableEdit::Adopt(Slot(slot), self.pages.of(slot, index))));
     }
 }
 

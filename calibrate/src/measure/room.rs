@@ -1,18 +1,18 @@
-//! What the sequences hold, and in which blocks.
+//! What the sequences hold, and in which pages.
 
-use engine::batch::{AppendedBlock, Plane, Slot};
+use engine::batch::Page;
 
 use super::plan::Plan;
 use crate::contexts::contexts;
 
-/// Which blocks a slot gets: long sequences run in small batches and short ones in large batches, so that slots share blocks
+/// Which pages a slot gets: long sequences run in small batches and short ones in large batches, so that slots share pages
 /// with slots that are never in the same batch.
 ///
 /// A batch of up to 2^k rows has a 2^k-th of the pool for each. The two of a pair, see [`contexts`], begin at the ends of their
 /// shares that lie apart and grow towards each other, so that one may be longer by what the other is shorter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Blocks {
-    /// Of one plane; divisible by the largest batch's 2^k.
+pub(super) struct Pages {
+    /// Divisible by the largest batch's 2^k.
     pool: u32,
 }
 
@@ -28,7 +28,7 @@ impl Plan {
         held
     }
 
-    /// Blocks of one plane in which every batch of the grid finds room of its own, see `Blocks`.
+    /// Blocks of one plane in which every batch of the grid finds room of its own, see `Pages`.
     pub fn plane_blocks(&self) -> u32 {
         let blocks = self.points().map(|(batch, context)| self.blocks(batch, context));
         let slots = self.points().map(|(batch, _)| batch).max().unwrap_or(1);
@@ -50,13 +50,13 @@ impl Plan {
     }
 }
 
-impl Blocks {
+impl Pages {
     pub(super) fn new(plan: &Plan) -> Self {
         Self { pool: plan.plane_blocks() }
     }
 
-    /// A slot's block number `index` of every plane.
-    pub(super) fn of(self, slot: u32, index: u32, planes: &[Plane]) -> impl Iterator<Item = AppendedBlock> {
+    /// A slot's page number `index`.
+    pub(super) fn of(self, slot: u32, index: u32) -> Page {
         let (mut start, mut share, mut grows_up) = (0, self.pool, true);
         for bit in 0..u32::BITS - slot.leading_zeros() {
             // In a batch of twice the rows it keeps the half of its share where it begins, and its partner has the other.
@@ -65,11 +65,7 @@ impl Blocks {
             start += if grows_up == partner { share } else { 0 };
             grows_up ^= partner;
         }
-        let block = if grows_up { start + index } else { start + share - 1 - index };
-        planes.iter().map(move |&plane| {
-            let offset = if let Plane::Core(core) = plane { u32::from(core) * self.pool } else { 0 };
-            AppendedBlock { slot: Slot(slot), plane, block: offset + block }
-        })
+        Page(if grows_up { start + index } else { start + share - 1 - index })
     }
 }
 
@@ -104,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_batch_share_no_block() {
+    fn rows_of_a_batch_share_no_page() {
         let model = Architecture::builtin("tiny-ouro").expect("built in");
         let small = Plan::small(&model, Layout::Shared, Nanos::ZERO);
         let odd = Plan { batches: vec![1, 2, 3, 7, 20, 33], contexts: vec![1, 17, 100, 257], ..small.clone() };
         let large = Plan::large(&model, Layout::Shared, Nanos::ZERO, 1 << 26);
         for plan in [small, odd, large] {
-            let blocks = Blocks::new(&plan);
+            let pages = Pages::new(&plan);
             for visit in plan.visits() {
                 let rows = match visit {
                     Visit::Decode { batch, context } => contexts(batch, context),
@@ -120,8 +116,8 @@ mod tests {
                 let mut taken = BTreeSet::new();
                 for (slot, tokens) in (0..).zip(rows) {
                     for index in 0..tokens.div_ceil(plan.block_tokens) {
-                        let block = blocks.of(slot, index, &[Plane::Boundary]).next().expect("one plane").block;
-                        assert!(block < blocks.pool && taken.insert(block), "{visit:?}: block {block} of slot {slot}");
+                        let page = pages.of(slot, index);
+                        assert!(page.0 < pages.pool && taken.insert(page), "{visit:?}: {page:?} of slot {slot}");
                     }
                 }
             }

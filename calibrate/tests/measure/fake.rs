@@ -8,12 +8,13 @@ use calibrate::calibration::Setup;
 use calibrate::error::CalibrateError;
 use calibrate::measure::{Ledger, Plan, Progress, Watch, measure};
 use engine::architecture::Architecture;
-use engine::batch::{Batch, Outcome, Plane, RowOutcome, Stage};
-use engine::executor::{Clock, Executor, VirtualClock};
+use engine::batch::{Batch, Outcome, RowOutcome, Stage};
+use engine::executor::{Clock, Executor, Reject, VirtualClock};
 use engine::layout::Layout;
-use engine::live::{LiveConfig, LiveExecutor, Tables, Transcripts};
+use engine::live::{LiveConfig, Tables};
 use engine::profile::{Buckets, Device, HostCost, PrefillCost, Profile, StageCost, Transfer};
-use engine::request::Arrival;
+use engine::request::RequestId;
+use engine::submission::Submission;
 use engine::units::Nanos;
 
 /// See the module's text.
@@ -22,7 +23,6 @@ pub(crate) struct Fake {
     model: Architecture,
     config: LiveConfig,
     tables: Tables,
-    transcripts: Transcripts,
     queue: VecDeque<Batch>,
     /// Launches until it breaks, of all fakes together.
     lives: Rc<Cell<u64>>,
@@ -37,10 +37,9 @@ impl Fake {
         let scheduler = &config.scheduler;
         let kv = &scheduler.kv;
         Self {
-            tables: Tables::new(kv.layout, kv.block_tokens, scheduler.r_max, scheduler.max_num_seqs),
+            tables: Tables::new(kv.block_tokens, scheduler.max_num_seqs),
             model: Architecture::builtin(&machine.model).expect("built in"),
             machine: machine.clone(),
-            transcripts: Transcripts::default(),
             queue: VecDeque::new(),
             lives: Rc::clone(lives),
             config,
@@ -63,27 +62,24 @@ impl Fake {
                     + loops * machine.core.time_ms(padded, entries)
                     + machine.coda.time_ms(padded, entries)
             }
-            Stage::Prefill => machine.prefill.time_ms(rows.iter().map(|row| (row.position, row.tokens))),
+            Stage::Prefill => machine.prefill.time_ms(rows.iter().map(|row| (row.span.first, row.span.count))),
             Stage::Offload | Stage::Restore => {
                 let bytes_per_token = self.model.kv_bytes_per_token(self.config.scheduler.kv.layout) as f64;
-                let tokens: u32 = rows.iter().map(|row| row.tokens).sum();
+                let tokens: u32 = rows.iter().map(|row| row.span.count).sum();
                 f64::from(tokens) * bytes_per_token / machine.transfer.offload_gb_per_s / 1e6
             }
         }
     }
 
-    /// Every row's slot is its request's and has the blocks that it touches.
+    /// Every row's slot is its request's and has the pages that it touches.
     fn check(&self, batch: &Batch) {
-        let kv = &self.config.scheduler.kv;
-        let core = (0..self.tables.planes()).map(Plane::Core);
-        let planes: Vec<_> = core.chain(kv.boundary_layers.then_some(Plane::Boundary)).collect();
+        let scheduler = &self.config.scheduler;
+        let pages_in_all = scheduler.kv.blocks / u32::from(scheduler.kv.layout.planes(scheduler.r_max));
         for row in &batch.rows {
-            assert_eq!(self.tables.request(row.slot), Some(row.request));
-            for &plane in &planes {
-                let blocks = self.tables.blocks(row.slot, plane);
-                assert!(blocks.len() as u32 * kv.block_tokens >= row.context(), "{row:?} has too few blocks");
-                assert!(blocks.iter().all(|&block| block < kv.blocks), "{row:?} has a block that there is not");
-            }
+            self.tables.check_owner(row.slot, row.request);
+            let pages = self.tables.pages(row.slot);
+            assert!(pages.len() as u32 * scheduler.kv.block_tokens >= row.context(), "{row:?} has too few pages");
+            assert!(pages.iter().all(|page| page.0 < pages_in_all), "{row:?} has a page that there is not");
         }
     }
 }
@@ -91,12 +87,18 @@ impl Fake {
 impl Executor for Fake {
     type Error = Broken;
 
-    fn arrive(&mut self, _: &Arrival) {}
+    fn submit(&mut self, _: &Submission) -> Result<(), Reject> {
+        Ok(())
+    }
+
+    fn forget(&mut self, _: RequestId) {}
 
     fn launch(&mut self, batch: Batch, clock: &mut dyn Clock) -> Result<(), Broken> {
         self.lives.set(self.lives.get().checked_sub(1).ok_or(Broken)?);
         clock.wait_until(clock.now() + Nanos::from_micros(self.machine.host.launch_us));
-        self.tables.apply(&batch);
+        batch.edits.iter().for_each(|edit| {
+            self.tables.apply(edit);
+        });
         self.check(&batch);
         self.queue.push_back(batch);
         Ok(())
@@ -109,22 +111,10 @@ impl Executor for Fake {
         let finished = clock.now();
         clock.wait_until(finished + self.machine.host.read_time());
         let r_max = self.config.scheduler.r_max;
-        let told = |depth| RowOutcome { leaves_after: (depth == r_max).then_some(r_max), finished: false };
-        let rows = match batch.stage {
-            Stage::Core => batch.rows.iter().map(|row| told(row.depth)).collect(),
-            _ => Vec::new(),
-        };
-        Ok(Outcome { batch, started, finished, rows })
-    }
-}
-
-impl LiveExecutor for Fake {
-    fn transcripts(&self) -> &Transcripts {
-        &self.transcripts
-    }
-
-    fn exit_label(&self) -> &'static str {
-        "replayed"
+        let leaves = |depth| batch.stage == Stage::Core && depth == r_max;
+        let told = |depth| RowOutcome { leaves_after: leaves(depth).then_some(r_max), ..RowOutcome::default() };
+        let rows = batch.rows.iter().map(|row| told(row.depth)).collect();
+        Ok(Outcome { batch, started, finished, rows, tokens: Vec::new() })
     }
 }
 

@@ -5,12 +5,14 @@ use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use engine::batch::{Batch, Outcome, RowOutcome, Stage};
-use engine::event_loop::{self, Observer, Step};
-use engine::executor::{Clock, Executor, VirtualClock};
+use engine::event_loop::{self, Observer, Refused, Step};
+use engine::executor::{Clock, Executor, Reject, VirtualClock};
+use engine::inbox::replay;
 use engine::layout::Layout;
 use engine::metrics::Recorder;
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Refusal, Scheduler, SchedulerConfig};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
+use engine::submission::Submission;
 use engine::units::{Depth, Nanos};
 
 pub(crate) const MAX_NUM_SEQS: u32 = 64;
@@ -55,7 +57,7 @@ pub(crate) fn arrivals(count: u32, rate_per_s: Option<f64>) -> impl Iterator<Ite
             prompt_tokens: length(2, 180.0).min(2000),
             max_output_tokens: output_tokens,
         };
-        Arrival { request, output_tokens }
+        Arrival { request, output_tokens, cancel_after: None }
     })
 }
 
@@ -70,7 +72,7 @@ pub(crate) fn serve(
         &mut scheduler(mode),
         &mut Device::default(),
         &mut VirtualClock::default(),
-        arrivals,
+        &mut replay(arrivals),
         &mut observer,
     );
     observer.recorder
@@ -82,8 +84,8 @@ struct Watched<'a> {
 }
 
 impl Observer for Watched<'_> {
-    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refusal: Option<&Refusal>) {
-        self.recorder.arrived(arrival, now, refusal);
+    fn arrived(&mut self, arrival: &Arrival, now: Nanos, refused: Option<&Refused>) {
+        self.recorder.arrived(arrival, now, refused);
     }
 
     fn step(&mut self, step: &Step) -> ControlFlow<()> {
@@ -102,7 +104,11 @@ struct Device {
 impl Executor for Device {
     type Error = Infallible;
 
-    fn arrive(&mut self, _: &Arrival) {}
+    fn submit(&mut self, _: &Submission) -> Result<(), Reject> {
+        Ok(())
+    }
+
+    fn forget(&mut self, _: RequestId) {}
 
     fn launch(&mut self, batch: Batch, clock: &mut dyn Clock) -> Result<(), Infallible> {
         let started = self.free_at.max(clock.now());
@@ -112,9 +118,9 @@ impl Executor for Device {
         let rows = batch
             .rows
             .iter()
-            .map(|row| RowOutcome { leaves_after: exits(row).then_some(row.depth), finished: false })
+            .map(|row| RowOutcome { leaves_after: exits(row).then_some(row.depth), ..RowOutcome::default() })
             .collect();
-        self.queue.push_back(Outcome { batch, started, finished, rows });
+        self.queue.push_back(Outcome { batch, started, finished, rows, tokens: Vec::new() });
         Ok(())
     }
 
@@ -130,7 +136,7 @@ fn micros(batch: &Batch) -> f64 {
     let context: f64 = batch.rows.iter().map(|row| f64::from(row.context())).sum();
     let core = 900.0 + 2.0 * rows + 0.004 * context;
     match batch.stage {
-        Stage::Prefill => 2000.0 + 9.0 * batch.rows.iter().map(|row| f64::from(row.tokens)).sum::<f64>(),
+        Stage::Prefill => 2000.0 + 9.0 * batch.rows.iter().map(|row| f64::from(row.span.count)).sum::<f64>(),
         Stage::Prelude => 30.0,
         Stage::Core => core,
         Stage::Coda => 110.0,

@@ -63,7 +63,7 @@ impl StepsWriter {
             columns.step.push(batch.id);
             columns.stage.push(Some(batch.stage.name()));
             columns.rows.push(batch.rows.len() as u32);
-            columns.tokens.push(batch.rows.iter().map(|row| u64::from(row.tokens)).sum());
+            columns.tokens.push(batch.rows.iter().map(|row| u64::from(row.span.count)).sum());
             columns.context.push(batch.rows.iter().map(|row| u64::from(row.context())).sum());
             columns.depths.push(depths);
             columns.exits.push(step.settled.exits);

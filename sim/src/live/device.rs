@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use engine::architecture::Architecture;
 use engine::cpu::{CpuError, CpuExecutor, CpuOptions};
-use engine::cuda::{self, CudaError, CudaExecutor, CudaModel, CudaOptions, WeightSource};
-use engine::event_loop::{self, Observer, Step};
-use engine::executor::Executor;
-use engine::live::{Exits, LiveConfig, LiveExecutor, Prompts, RecordedExits};
+use engine::cuda::{self, CudaError, CudaExecutor, CudaModel, CudaOptions, CudaRunError, WeightSource};
+use engine::event_loop::{self, Observer, Refused, Step};
+use engine::inbox::replay;
+use engine::live::{self, Backend, Exits, Live, LiveConfig, RecordedExits};
 use engine::metrics::Recorder;
 use engine::models::weights::{Weights, WeightsError};
 use engine::request::{Arrival, Request};
-use engine::scheduler::{Refusal, Scheduler};
+use engine::scheduler::Scheduler;
 use engine::units::Nanos;
 use engine::wall_clock::WallClock;
 use reports::ReportError;
@@ -44,13 +44,19 @@ pub enum LiveError {
     Cpu(#[from] CpuError),
     /// There is no GPU, or it cannot run the plan.
     #[error("--live cuda: {0}")]
-    Cuda(#[from] CudaError),
+    Cuda(#[from] CudaRunError),
     /// Recorded exits could not be saved or read back.
     #[error(transparent)]
     Traces(#[from] TracesError),
     /// A file could not be written.
     #[error(transparent)]
     Report(#[from] ReportError),
+}
+
+impl From<CudaError> for LiveError {
+    fn from(error: CudaError) -> Self {
+        Self::Cuda(live::LiveError::Device(error))
+    }
 }
 
 /// A device, opened when it is first needed, and the last model that ran on it: runs of one model load or draw it once.
@@ -182,22 +188,20 @@ impl Engine {
 
 fn config(plan: &Plan, planned: &Planned) -> LiveConfig {
     let live = &plan.scenario.live;
+    let exits = match plan.scenario.exits {
+        ExitsConfig::Gate(gate) => Exits::Gate(gate),
+        _ => Exits::Replay(Arc::new(planned.exits.clone())),
+    };
     LiveConfig {
-        scheduler: planned.config,
-        exits: match plan.scenario.exits {
-            ExitsConfig::Gate(gate) => Exits::Gate(gate),
-            _ => Exits::Replay(Arc::new(planned.exits.clone())),
-        },
-        prompts: Prompts::Random { seed: live.prompt_seed },
-        eos: None,
+        prompt_seed: live.prompt_seed,
         initial_state: live.initial_state,
-        keep_logits: false,
+        ..LiveConfig::new(planned.config, exits)
     }
 }
 
 /// Serves a first batch of the plan's prompts, one token each, so that nothing is compiled, chosen or pinned while we measure:
 /// decode graphs were run when they were recorded, prefills were not.
-fn warm_up(executor: &mut CudaExecutor, plan: &Plan, planned: &Planned) -> Result<(), CudaError> {
+fn warm_up(executor: &mut CudaExecutor, plan: &Plan, planned: &Planned) -> Result<(), CudaRunError> {
     let mut tokens = 0;
     let begins_in_it = |arrival: &Arrival| {
         let before = tokens;
@@ -207,8 +211,9 @@ fn warm_up(executor: &mut CudaExecutor, plan: &Plan, planned: &Planned) -> Resul
     let one_token = |arrival: Arrival| Arrival {
         request: Request { arrival: Nanos::ZERO, max_output_tokens: 1, ..arrival.request },
         output_tokens: 1,
+        cancel_after: None,
     };
-    let mut prompts = plan.workload.arrivals().take_while(begins_in_it).map(one_token);
+    let mut prompts = replay(plan.workload.arrivals().take_while(begins_in_it).map(one_token));
     let mut scheduler = Scheduler::new(planned.config).expect("a plan's settings were checked");
     event_loop::run(&mut scheduler, executor, &mut WallClock::start(), &mut prompts, &mut Unseen)?;
     executor.reset();
@@ -219,7 +224,7 @@ fn warm_up(executor: &mut CudaExecutor, plan: &Plan, planned: &Planned) -> Resul
 struct Unseen;
 
 impl Observer for Unseen {
-    fn arrived(&mut self, _: &Arrival, _: Nanos, _: Option<&Refusal>) {}
+    fn arrived(&mut self, _: &Arrival, _: Nanos, _: Option<&Refused>) {}
 
     fn step(&mut self, _: &Step) -> ControlFlow<()> {
         ControlFlow::Continue(())
@@ -227,10 +232,10 @@ impl Observer for Unseen {
 }
 
 /// Runs to the end in real time.
-fn serve<X, S>(executor: &mut X, plan: &Plan, planned: &Planned, sink: &mut S) -> Result<Ran, LiveError>
+fn serve<B, S>(executor: &mut Live<B>, plan: &Plan, planned: &Planned, sink: &mut S) -> Result<Ran, LiveError>
 where
-    X: LiveExecutor,
-    LiveError: From<<X as Executor>::Error>,
+    B: Backend,
+    LiveError: From<live::LiveError<B::Error>>,
     S: Sink<Error = ReportError>,
 {
     let mut clock = WallClock::start();

@@ -2,11 +2,10 @@
 
 use std::hash::{Hash, Hasher};
 
-use engine::batch::{Batch, Stage};
-use engine::event_loop::Step;
+use engine::batch::{Batch, Emits, Stage};
+use engine::event_loop::{Refused, Step};
 use engine::metrics::RequestRecord;
 use engine::request::Arrival;
-use engine::scheduler::Refusal;
 use engine::units::Nanos;
 use reports::ReportError;
 use serde::{Deserialize, Serialize};
@@ -84,21 +83,20 @@ impl Sink for Logged<'_> {
         self.files.as_mut().map_or(Ok(()), |files| files.request(record))
     }
 
-    fn refused(&mut self, arrival: &Arrival, refusal: &Refusal) -> Result<(), ReportError> {
-        self.files.as_mut().map_or(Ok(()), |files| files.refused(arrival, refusal))
+    fn refused(&mut self, arrival: &Arrival, refused: &Refused) -> Result<(), ReportError> {
+        self.files.as_mut().map_or(Ok(()), |files| files.refused(arrival, refused))
     }
 }
 
 fn add(batch: &Batch, digest: &mut Digest) {
     (batch.stage as u8).hash(digest);
     for row in &batch.rows {
-        (row.slot.0, row.request.0, row.token, row.position, row.tokens, row.depth.0, row.ends_prompt).hash(digest);
+        let emits = row.emits != Emits::Nothing;
+        (row.slot.0, row.request.0, row.token, row.span.first, row.span.count, row.depth.0, emits).hash(digest);
     }
-    for (slot, request) in &batch.admitted {
+    // Which page a sequence gets is bookkeeping, and no decision.
+    for (slot, request) in batch.admitted() {
         (slot.0, request.id.0).hash(digest);
-    }
-    for added in &batch.appended {
-        (added.slot.0, added.plane, added.block).hash(digest);
     }
 }
 

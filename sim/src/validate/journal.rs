@@ -20,7 +20,7 @@ pub fn journal_file(dir: &Path) -> PathBuf {
 }
 
 /// Changes when journals of older programs must not be read.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// One scheduler's live run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
