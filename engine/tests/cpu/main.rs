@@ -8,5 +8,6 @@ mod eos;
 mod epochs;
 mod exactness;
 mod gates;
+mod per_request;
 mod serve;
 mod soak;

@@ -101,7 +101,7 @@ impl Run {
         let mut scheduler = Scheduler::new(live.scheduler).unwrap();
         let options = CpuOptions { threads: 1, ..CpuOptions::default() };
         let mut executor = CpuExecutor::<E>::new(&model(self.model), &self.weights, live, options)?;
-        let mut log = Log(Vec::new());
+        let mut log = Log::default();
         let mut inbox = replay(self.arrivals());
         event_loop::run(&mut scheduler, &mut executor, &mut VirtualClock::default(), &mut inbox, &mut log)?;
         Ok(Served {
@@ -146,7 +146,7 @@ impl Run {
         InitialState::Noise { seed: 6 }
     }
 
-    fn arrivals(&self) -> Vec<Arrival> {
+    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
         let margin = if self.finish == Finish::Eos { EOS_MARGIN } else { 0 };
         let arrival = |(id, &(prompt_tokens, output_tokens)): (u32, &(u32, u32))| {
             let max_output_tokens = output_tokens + margin;
@@ -183,7 +183,8 @@ impl Served {
 }
 
 /// Keeps the batches, without what is known only afterwards.
-struct Log(Vec<Batch>);
+#[derive(Default)]
+pub(crate) struct Log(Vec<Batch>);
 
 impl Observer for Log {
     fn arrived(&mut self, _: &Arrival, _: Nanos, refused: Option<&Refused>) {
