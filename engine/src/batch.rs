@@ -31,6 +31,7 @@ impl Stage {
         [Self::Prefill, Self::Prelude, Self::Core, Self::Coda, Self::Forward, Self::Offload, Self::Restore];
 
     /// Its rows can choose tokens: it ends with the LM head.
+    #[inline]
     pub fn has_head(self) -> bool {
         matches!(self, Self::Prefill | Self::Coda | Self::Forward)
     }
@@ -87,6 +88,7 @@ impl Span {
     }
 
     /// The position behind the last.
+    #[inline]
     pub fn end(&self) -> u32 {
         self.first + self.count
     }
@@ -154,6 +156,7 @@ pub struct Row {
 
 impl Row {
     /// KV entries that the row's last position attends to, itself included.
+    #[inline]
     pub fn context(&self) -> u32 {
         self.span.end()
     }
@@ -168,6 +171,7 @@ impl Row {
     }
 
     /// Output tokens that the row adds to its sequence.
+    #[inline]
     pub fn delivered(&self, outcome: &RowOutcome) -> u32 {
         match self.emits {
             Emits::Nothing | Emits::Draft => 0,

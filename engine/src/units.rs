@@ -75,6 +75,7 @@ impl Depth {
     pub const FIRST: Self = Self(1);
 
     /// One loop deeper.
+    #[inline]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }

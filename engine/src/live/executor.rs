@@ -204,29 +204,27 @@ impl<B: Backend> Live<B> {
         // Checked before the tokens take their drafts' places.
         let inputs = sequence.ids().get(first as usize + 1..).unwrap_or_default();
         let checked = if row.emits == Emits::All { ids.len() - 1 } else { 0 };
-        let mut accepted = inputs.iter().zip(&ids[..checked]).take_while(|(input, id)| input == id).count();
-        let mut ended = false;
+        let accepted = inputs.iter().zip(&ids[..checked]).take_while(|(input, id)| input == id).count();
         let mut logits = logits.into_iter();
-        for index in 0..=accepted {
-            let token = row.token + index as u32;
-            sequence.learn(first + index as u32 + 1, ids[index]);
+        for (index, &id) in (0..).zip(&ids[..=accepted]) {
+            let token = row.token + index;
+            sequence.learn(first + index + 1, id);
             if row.emits == Emits::Draft || sequence.ended {
                 continue;
             }
-            ended = self.config.scheduler.finish == Finish::Eos
+            let ended = self.config.scheduler.finish == Finish::Eos
                 && match self.config.end_tokens.as_slice() {
                     [] => token + 1 == sequence.output_tokens,
-                    ends => ends.contains(&ids[index]),
+                    ends => ends.contains(&id),
                 };
             sequence.ended = ended;
-            let output = OutputToken { token: ids[index], depth: row.depth, logits: logits.next() };
+            let output = OutputToken { token: id, depth: row.depth, logits: logits.next() };
             self.transcripts.push(row.request, token, output);
             if ended {
-                accepted = index;
-                break;
+                return Ok((index, true));
             }
         }
-        Ok((accepted as u32, ended))
+        Ok((accepted as u32, false))
     }
 }
 

@@ -59,6 +59,7 @@ pub enum Overlap {
 impl Overlap {
     /// What the outcome of a loop at `depth` says of a token that leaves at `exit`: its exit, once the scheduler may know
     /// it. Under lookahead that is one loop before the exit, otherwise the exit's own loop.
+    #[inline]
     pub fn reveals(self, exit: Depth, depth: Depth) -> Option<Depth> {
         let horizon = match self {
             Self::Synchronous | Self::Asynchronous => depth,

@@ -93,8 +93,8 @@ fn submission(id: u32) -> Submission {
     let prompt: Arc<[u32]> = if id.is_multiple_of(50) { [1, 64].into() } else { [id % 64, 7].into() };
     Submission {
         prompt: Some(prompt),
-        sampling: (id % 3 == 0).then_some(Sampling { temperature: 1.0, seed: id.into(), ..Sampling::GREEDY }),
-        exit: (id % 5 == 0).then_some(ExitRule::FullDepth),
+        sampling: id.is_multiple_of(3).then_some(Sampling { temperature: 1.0, seed: id.into(), ..Sampling::GREEDY }),
+        exit: id.is_multiple_of(5).then_some(ExitRule::FullDepth),
         ..Arrival { request, output_tokens: 2, cancel_after: None }.into()
     }
 }
@@ -136,7 +136,7 @@ fn requests_that_are_over_leave_nothing_behind() {
                 std::thread::yield_now();
             }
             sender.send(Message::Submit(submission(id))).unwrap();
-            if id % 7 == 0 {
+            if id.is_multiple_of(7) {
                 sender.send(Message::Cancel(RequestId(id))).unwrap();
             }
         }

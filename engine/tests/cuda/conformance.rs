@@ -28,7 +28,7 @@ fn conforms(model: &str, graphs: bool) {
     let weights = Weights::random(&architecture, 11);
     let device = Device::open(0).unwrap();
     let on_device = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 11 }).unwrap();
-    let options = CudaOptions { batch_invariant: true, graphs, ..CudaOptions::default() };
+    let options = CudaOptions { batch_invariant: true, graphs };
     let mut known: BTreeMap<String, Transcripts> = BTreeMap::new();
     let report = conformance::run(
         &architecture,

@@ -146,8 +146,7 @@ impl Bench {
             initial_state: InitialState::Noise { seed: 2 },
             ..LiveConfig::new(scheduler, Exits::Replay(Arc::new(Full(r_max))))
         };
-        let options =
-            CudaOptions { batch_invariant: args.batch_invariant, graphs: !args.no_graphs, ..CudaOptions::default() };
+        let options = CudaOptions { batch_invariant: args.batch_invariant, graphs: !args.no_graphs };
         let model = CudaModel::new(device, architecture, WeightSource::Random { seed: 5 })?;
         let executor = CudaExecutor::new(&model, config, options)?;
         executor.fill_kv_with_noise(3)?;
