@@ -1,7 +1,8 @@
 //! The scheduler: a pure state machine that decides what runs next.
 //!
 //! Invariant: it knows no clock, no device, no file, no randomness, no true exit depth, and under `finish: eos` no true
-//! output length. Everything that it learns comes through [`Scheduler::arrive`] and [`Scheduler::complete`].
+//! output length. Everything that it learns comes through [`Scheduler::arrive`], [`Scheduler::cancel`] and
+//! [`Scheduler::complete`].
 //!
 //! Invariant: queues change only in `route`, when a batch's effects are settled. A batch that was issued is the content of
 //! the queue it came from, so at most one batch is unsettled at a time, and the order of settling is the order of launching.
@@ -310,7 +311,7 @@ impl Scheduler {
         self.kv.total_blocks()
     }
 
-    /// Rows that ran for a sequence that had ended (`finish: eos`).
+    /// Rows that ran for a sequence that was over: ended (`finish: eos`) or cancelled.
     pub fn late_rows(&self) -> u64 {
         self.late_rows
     }

@@ -1,4 +1,4 @@
-// One query a row over paged KV, rows of any depth in one launch. Reference: cpu/attention.rs, cpu/layer.rs, live/tables.rs.
+// One query a row over paged KV, rows of any depth in one launch. Reference: cpu/attention.rs, cpu/layer.rs, cpu/places.rs.
 //
 // A work item is 128 tokens of one row and head; the split does not depend on the batch, and the last block to arrive at a
 // (row, head) merges the parts in order: no batch and no timing changes a bit. The block with a row's last tokens also
