@@ -162,6 +162,16 @@ impl Architecture {
         }
     }
 
+    /// The built-in model of the same layers, which takes the same time a loop whatever its loops and numbers are.
+    pub fn released(&self) -> Option<Self> {
+        let layers = |model: &Self| {
+            let outside = (model.vocab, model.prelude_layers, model.coda_layers);
+            let block = (model.hidden, model.ffn, model.heads, model.kv_heads(), model.head_dim);
+            (model.family, outside, model.core_layers, block)
+        };
+        Self::BUILTIN.into_iter().filter_map(Self::builtin).find(|model| layers(model) == layers(self))
+    }
+
     /// Checks that every size is one that a model can have.
     ///
     /// # Errors

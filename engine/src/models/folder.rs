@@ -103,6 +103,10 @@ impl ModelFolder {
         let mut read = family::read_config(&config, &name(path))?;
         let wrong = |source| FolderError::Architecture { path: config_path.clone(), source };
         read.architecture.check().map_err(wrong)?;
+        // Profiles know released models by their names.
+        if let Some(released) = read.architecture.released() {
+            read.architecture.name = released.name;
+        }
         let mut generation = Generation::default();
         if let Some(config) = Config::open_optional(&path.join("generation_config.json"))? {
             // Where both files name end tokens, generation stops at those of its own file.
