@@ -19,8 +19,10 @@ constexpr int SHARING = HEADS / KV_HEADS;
 // `place`: where a position's state and its input token lie, (slot, position mod window). `token`: its id, or -1 for the one
 // at its place.
 struct Row { int slot, place, position, depth, token; };
-// A token to choose: for `place`, where the next position looks for its input, or for nobody (-1).
-struct Draw { unsigned long long seed; int place, token; float temperature, top_p; int top_k, unused; };
+// A token to choose: for `place`, where the next position looks for its input, or for nobody (-1). `banned_at`: where ids that
+// it cannot have lie, in bytes behind the first draw, BANNED_MAX of them or -1; 0 if it can have any.
+struct Draw { unsigned long long seed; int place, token; float temperature, top_p; int top_k, banned_at; };
+constexpr int BANNED_MAX = 8;
 // `appended_at`: where the new table entries lie, in bytes behind the header.
 struct Header { int rows, items, appended, appended_at; };
 
