@@ -2,7 +2,8 @@
 //!
 //! Every case is compared with an oracle within a stated error. Cases that differ only in what cannot matter (packing,
 //! chunking where the layout allows it, block order, mixed depths, offloading) must also agree bit for bit among
-//! themselves. What they say of a token's probability must be what its logits say. The CPU executor's oracle is a dense reference; the CUDA executor's is the CPU executor.
+//! themselves. What they say of a token's probability must be what its logits say. The CPU executor's oracle is a dense
+//! reference; the CUDA executor's is the CPU executor.
 
 mod cases;
 mod compare;
