@@ -21,6 +21,10 @@ pub trait Observer {
 
     /// A batch ran and its effects are settled. `Break` ends the run.
     fn step(&mut self, step: &Step) -> ControlFlow<()>;
+
+    /// Nothing waits, runs or holds KV until something comes in. A step's queues are older where a request's end was found
+    /// late, or it was cancelled.
+    fn idle(&mut self) {}
 }
 
 /// Who refused a request, and why. It is refused alone; everything else goes on.
@@ -100,6 +104,7 @@ pub fn run<E: Executor>(
         }
         assert!(scheduler.is_idle(), "work is left, and no batch can be formed of it");
         scheduler.check();
+        observer.idle();
         match inbox.next() {
             Next::At(time) => clock.idle(Some(time)),
             Next::Whenever => clock.idle(None),

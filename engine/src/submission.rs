@@ -82,7 +82,8 @@ pub enum ExitRule {
     },
 }
 
-/// Which tokens end a request under `finish: eos`, in place of the run's.
+/// Which tokens end a request under `finish: eos`, in place of the run's. Under `finish: length` they end nothing, and can
+/// be held back all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ends {
     /// Any of these ends it. Without any, nothing does but its `max_output_tokens`.

@@ -10,7 +10,7 @@ use super::memory::Pinned;
 use super::model::{CudaModel, Model};
 use super::ops::Ops;
 use super::options::CudaOptions;
-use super::scores::Piece;
+use super::scores::{Piece, told};
 use super::store::Store;
 use super::transfer::Parked;
 use super::upload::{BannedLists, Draw, Upload, items, rows};
@@ -191,7 +191,7 @@ impl CudaBackend {
             ran.logits = flight.drawn.iter().map(of).collect();
         }
         let vocab = self.model.architecture.vocab as usize;
-        ran.scores = flight.scores.iter().flat_map(|piece| piece.told(vocab, &ran.chosen)).collect();
+        ran.scores = told(&flight.scores, vocab, &ran.chosen);
         ran
     }
 }

@@ -12,22 +12,28 @@ use crate::live::{Score, ScoredId, Work};
 /// Some tokens' logits on the host, a row a score.
 #[derive(Debug)]
 pub(super) struct Piece {
-    scores: Vec<Score>,
+    /// With their numbers among the work's scores.
+    scores: Vec<(usize, Score)>,
     logits: Pinned,
 }
 
 impl Piece {
-    /// What the logits say, once they have come. `chosen`: the ids that were drawn.
-    pub(super) fn told(&self, vocab: usize, chosen: &[u32]) -> Vec<Scored> {
-        let bytes = &self.logits.bytes()[..self.scores.len() * vocab * 4];
-        let rows = bytemuck::cast_slice::<u8, f32>(bytes).chunks_exact(vocab);
-        self.scores.iter().zip(rows).filter_map(|(score, row)| score.of(row, chosen)).collect()
-    }
-
     /// Its memory, if it is worth keeping: a prompt's logits are too large.
     pub(super) fn spare(self) -> Option<Pinned> {
-        self.scores.iter().all(is_drawn).then_some(self.logits)
+        self.scores.iter().all(|(_, score)| is_drawn(score)).then_some(self.logits)
     }
+}
+
+/// What all pieces of a work say once they have come, in the order of its scores. `chosen`: the ids that were drawn.
+pub(super) fn told(pieces: &[Piece], vocab: usize, chosen: &[u32]) -> Vec<Scored> {
+    let mut told = Vec::new();
+    for Piece { scores, logits } in pieces {
+        let bytes = &logits.bytes()[..scores.len() * vocab * 4];
+        let rows = bytemuck::cast_slice::<u8, f32>(bytes).chunks_exact(vocab);
+        told.extend(scores.iter().zip(rows).filter_map(|((at, score), row)| Some((*at, score.of(row, chosen)?))));
+    }
+    told.sort_by_key(|&(at, _)| at);
+    told.into_iter().map(|(_, scored)| scored).collect()
 }
 
 /// The lanes of scores whose tokens are given.
@@ -52,11 +58,13 @@ impl CudaBackend {
             return Ok(Vec::new());
         }
         let row_bytes = self.model.architecture.vocab as usize * 4;
-        let (of_draws, of_prompts): (Vec<Score>, Vec<Score>) = work.scores.iter().partition(|score| is_drawn(score));
+        type Numbered = Vec<(usize, Score)>;
+        let (of_draws, of_prompts): (Numbered, Numbered) =
+            work.scores.iter().copied().enumerate().partition(|(_, score)| is_drawn(score));
         let mut pieces = Vec::new();
         if !of_draws.is_empty() {
             let to = self.spare.take(of_draws.len() * row_bytes)?;
-            for (at, score) in of_draws.iter().enumerate() {
+            for (at, (_, score)) in of_draws.iter().enumerate() {
                 if let ScoredId::Drawn(draw) = score.id {
                     let row = drawn[draw as usize];
                     let logits = &self.store.logits;

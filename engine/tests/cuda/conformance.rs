@@ -104,6 +104,45 @@ fn the_fast_mode_agrees_with_the_cpu() {
     }
 }
 
+/// The suite checks outputs' scores against their logits; prompts' come from logits that nobody keeps.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn prompts_are_as_probable_as_on_the_cpu() {
+    for model in ["tiny-ouro", "tiny-huginn"] {
+        let architecture = Architecture::builtin(model).unwrap();
+        let weights = Weights::random(&architecture, 11);
+        let device = Device::open(0).unwrap();
+        let on_device = CudaModel::new(&device, &architecture, WeightSource::Loaded(&weights)).unwrap();
+        let (mut squares, mut count, mut size) = (0.0, 0, 0.0_f64);
+        for group in groups(&architecture) {
+            let case = &group.cases[0];
+            let options = CpuOptions { threads: 2, ..CpuOptions::default() };
+            let mut cpu = CpuExecutor::<bf16>::new(&architecture, &weights, case.config(&group), options).unwrap();
+            let mut gpu = CudaExecutor::new(&on_device, case.config(&group), CudaOptions::default()).unwrap();
+            let expected = play(&mut cpu, &group, case).unwrap();
+            let got = play(&mut gpu, &group, case).unwrap_or_else(|failure| panic!("{failure}"));
+            for ((request, expected), (_, got)) in expected.iter().zip(got.iter()) {
+                assert_eq!(expected.len(), got.len(), "{}: request {}", group.name, request.0);
+                for (expected, got) in expected.iter().zip(got) {
+                    assert_eq!((expected.at, expected.id), (got.at, got.id), "{}: request {}", group.name, request.0);
+                    squares += f64::from(expected.logprob - got.logprob).powi(2);
+                    count += 1;
+                }
+            }
+            for (_, transcript) in cpu.transcripts().iter() {
+                for logits in &transcript.logits {
+                    let mean_square = logits.iter().map(|x| f64::from(x * x)).sum::<f64>() / logits.len() as f64;
+                    size = size.max(mean_square.sqrt());
+                }
+            }
+        }
+        // As far as one logit is off, and the logarithm of the sum of all.
+        let (error, allowed) = ((squares / f64::from(count)).sqrt(), 2.0 * tolerance(model) * size);
+        println!("{model}: {count} prompt tokens, log-probabilities differ by {error:.2e}");
+        assert!(count > 100 && error < allowed, "{model}: {error}, allowed are {allowed}");
+    }
+}
+
 /// Against the CPU in f32, the GPU's error is the CPU's own in bf16.
 #[test]
 #[ignore = "needs a CUDA device"]
