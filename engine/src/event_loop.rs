@@ -19,6 +19,9 @@ pub trait Observer {
     /// A request that is not over was cancelled at `now`. A row that runs for it may still make a token.
     fn cancelled(&mut self, _request: RequestId, _now: Nanos) {}
 
+    /// Nothing is left to do, until another message comes: no request waits or runs, and every page is free.
+    fn idle(&mut self) {}
+
     /// A batch ran and its effects are settled. `Break` ends the run.
     fn step(&mut self, step: &Step) -> ControlFlow<()>;
 }
@@ -100,6 +103,7 @@ pub fn run<E: Executor>(
         }
         assert!(scheduler.is_idle(), "work is left, and no batch can be formed of it");
         scheduler.check();
+        observer.idle();
         match inbox.next() {
             Next::At(time) => clock.idle(Some(time)),
             Next::Whenever => clock.idle(None),
