@@ -173,11 +173,13 @@ impl Row {
     /// Output tokens that the row adds to its sequence.
     #[inline]
     pub fn delivered(&self, outcome: &RowOutcome) -> u32 {
-        match self.emits {
+        let made = match self.emits {
             Emits::Nothing | Emits::Draft => 0,
             Emits::Last => 1,
             Emits::All => outcome.accepted + 1,
-        }
+        };
+        // What failed is the last of them, and no token.
+        made - u32::from(outcome.failed)
     }
 }
 
@@ -224,12 +226,14 @@ pub struct RowOutcome {
     pub leaves_after: Option<Depth>,
     /// [`Emits::All`] only: leading positions whose token was the next position's input.
     pub accepted: u32,
-    /// An output token ended the sequence (`finish: eos`); always false under `finish: length`.
+    /// An output token ended the sequence, or it failed (`finish: eos`); always false under `finish: length`.
     pub finished: bool,
+    /// The sequence is over because the model's numbers ran out of range: in place of its next token there is none.
+    pub failed: bool,
 }
 
 /// A finished batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The batch that ran.
     pub batch: Batch,
@@ -241,4 +245,32 @@ pub struct Outcome {
     pub rows: Vec<RowOutcome>,
     /// The tokens' ids, [`Row::emitted`] for each row in order; none from an executor that only models time.
     pub tokens: Vec<u32>,
+    /// Log-probabilities, for requests that asked for them. Each token's are told once, unless it is truncated and made
+    /// again.
+    pub scores: Vec<Scored>,
+}
+
+/// How probable a token was: logarithms of the softmax of the raw logits, at temperature 1 and before anything is held
+/// back or cut.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scored {
+    /// Whose token.
+    pub request: RequestId,
+    /// Which.
+    pub at: TokenAt,
+    /// Its id.
+    pub id: u32,
+    /// The natural logarithm of its probability.
+    pub logprob: f32,
+    /// The most probable ids with theirs, as many as were asked for, largest first; of equal ones the lowest id first.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// A token of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TokenAt {
+    /// The prompt's, by position; from 1, since nothing predicts the first.
+    Prompt(u32),
+    /// The output's, by index.
+    Output(u32),
 }

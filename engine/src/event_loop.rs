@@ -38,7 +38,7 @@ pub enum Refused {
 }
 
 /// One executor call, seen from both sides.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// What ran, when, and what it decided.
     pub outcome: Outcome,

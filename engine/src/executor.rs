@@ -53,6 +53,15 @@ pub enum Reject {
     /// Its tokens cannot leave so.
     #[error("{0}")]
     Exit(String),
+    /// It cannot end so.
+    #[error("{0}")]
+    Ends(String),
+    /// Its log-probabilities cannot be told so.
+    #[error("{0}")]
+    Logprobs(String),
+    /// Its number is taken.
+    #[error("request {} is being served already: give every request a number of its own", .0.0)]
+    Duplicate(RequestId),
 }
 
 /// Virtual or real time.

@@ -18,11 +18,15 @@ pub struct Submission {
     pub sampling: Option<Sampling>,
     /// When its tokens leave the loop; as the run says if nothing else is asked for.
     pub exit: Option<ExitRule>,
+    /// Which tokens end it; the run's if nothing else is asked for.
+    pub ends: Option<Ends>,
+    /// Which log-probabilities are told of it; none if they are not asked for.
+    pub logprobs: Option<Logprobs>,
 }
 
 impl From<Arrival> for Submission {
     fn from(arrival: Arrival) -> Self {
-        Self { arrival, prompt: None, sampling: None, exit: None }
+        Self { arrival, prompt: None, sampling: None, exit: None, ends: None, logprobs: None }
     }
 }
 
@@ -73,4 +77,28 @@ pub enum ExitRule {
         /// See [`crate::models::gate::GateSpec::min_depth`]; the run's if there is none.
         min_depth: Option<Depth>,
     },
+}
+
+/// Which tokens end a request under `finish: eos`, in place of the run's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Any of these ends it. Without any, nothing does but its `max_output_tokens`.
+    pub tokens: Arc<[u32]>,
+    /// While it has fewer output tokens than this, none of `tokens` can be chosen: to a draw their logits are minus
+    /// infinity. At most [`crate::live::Banned::MAX`] tokens can be held back so.
+    pub min_tokens: u32,
+}
+
+/// The log-probabilities that come with a request's tokens, see [`crate::batch::Scored`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logprobs {
+    /// How many of the most probable tokens are told beside each token, at most [`Logprobs::TOP_MAX`].
+    pub top: u32,
+    /// Also of the prompt's tokens, but for the first, before which there is nothing.
+    pub prompt: bool,
+}
+
+impl Logprobs {
+    /// The most that can be told of one token.
+    pub const TOP_MAX: u32 = 20;
 }

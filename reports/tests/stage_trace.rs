@@ -106,7 +106,14 @@ fn step(stage: Stage, rows: Vec<Row>, [recurrent, coda, decode, prompt]: [u32; 4
     let batch = Batch { id: 0, stage, rows, edits: Vec::new() };
     let queues = Queues { recurrent, coda, decode, prompt, ..Queues::default() };
     Step {
-        outcome: Outcome { batch, started: Nanos::ZERO, finished: Nanos::ZERO, rows: Vec::new(), tokens: Vec::new() },
+        outcome: Outcome {
+            batch,
+            started: Nanos::ZERO,
+            finished: Nanos::ZERO,
+            rows: Vec::new(),
+            tokens: Vec::new(),
+            scores: Vec::new(),
+        },
         settled: Settled { id: 0, exits, queues },
     }
 }

@@ -150,6 +150,6 @@ impl<X: ExitSource> Executor for Modelled<X> {
         let Running { batch, started, finished } = self.running.pop_front().expect("a batch is in flight");
         clock.wait_until(finished + self.profile.host.read_time());
         let rows = self.outcomes(&batch);
-        Ok(Outcome { batch, started, finished, rows, tokens: Vec::new() })
+        Ok(Outcome { batch, started, finished, rows, tokens: Vec::new(), scores: Vec::new() })
     }
 }

@@ -114,7 +114,7 @@ impl Executor for Fake {
         let leaves = |depth| batch.stage == Stage::Core && depth == r_max;
         let told = |depth| RowOutcome { leaves_after: leaves(depth).then_some(r_max), ..RowOutcome::default() };
         let rows = batch.rows.iter().map(|row| told(row.depth)).collect();
-        Ok(Outcome { batch, started, finished, rows, tokens: Vec::new() })
+        Ok(Outcome { batch, started, finished, rows, tokens: Vec::new(), scores: Vec::new() })
     }
 }
 

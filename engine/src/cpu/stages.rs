@@ -7,8 +7,11 @@ use super::matrix::Matrix;
 use super::model::distance;
 use crate::architecture::Family;
 use crate::layout::Layout;
-use crate::live::{Draw, Lane, NOT_FINITE, Ran, Work, choose};
+use crate::live::{Lane, NOT_FINITE, Ran, Work, choose};
 use crate::units::Depth;
+
+/// Lanes whose logits are computed at once to be scored.
+const SCORED_AT_ONCE: usize = 64;
 
 /// Activations on their way through the loop.
 struct Start {
@@ -70,7 +73,7 @@ impl<E: Element> CpuBackend<E> {
         let states = work.lanes.iter().map(|lane| self.running[lane.place as usize].state.as_slice());
         let state = Matrix::from_rows(self.model.hidden, states);
         let x = self.end(state, &work.lanes);
-        self.emit(&x, &work.draws)
+        self.emit(&x, work)
     }
 
     /// Prelude, all loops and coda in one pass: a decode step, or chunks of prompts.
@@ -83,7 +86,7 @@ impl<E: Element> CpuBackend<E> {
             state = self.cycle(state, &injected, &work.lanes, &vec![Depth(depth); work.lanes.len()]);
         }
         let x = self.end(state, &work.lanes);
-        self.emit(&x, &work.draws)
+        self.emit(&x, work)
     }
 
     /// The first state of every position.
@@ -127,20 +130,32 @@ impl<E: Element> CpuBackend<E> {
         }
     }
 
-    /// LM head and choice, for the positions that make a token.
-    fn emit(&mut self, x: &Matrix, draws: &[Draw]) -> Ran {
-        let rows = draws.iter().map(|draw| x.row(draw.lane as usize));
-        let all = self.model.logits(&Matrix::from_rows(x.width(), rows));
+    /// LM head and choice, for the positions that make a token or are scored.
+    fn emit(&mut self, x: &Matrix, work: &Work) -> Ran {
+        let of_draws = self.logits(x, work.draws.iter().map(|draw| draw.lane));
         let (mut chosen, mut logits) = (Vec::new(), Vec::new());
-        for (i, draw) in draws.iter().enumerate() {
-            let id = choose(all.row(i), &draw.sampling, draw.token).unwrap_or(NOT_FINITE);
-            self.tokens[draw.place as usize] = id;
-            chosen.push(id);
+        for (i, draw) in work.draws.iter().enumerate() {
+            let id = choose(of_draws.row(i), &draw.sampling, draw.token, draw.banned.ids());
+            if let Some(id) = id {
+                self.tokens[draw.place as usize] = id;
+            }
+            chosen.push(id.unwrap_or(NOT_FINITE));
             if self.config.keep_logits {
-                logits.push(all.row(i).to_vec());
+                logits.push(of_draws.row(i).to_vec());
             }
         }
-        Ran { chosen, logits, ..Ran::default() }
+        let mut scores = Vec::new();
+        // In pieces, since a long prompt's logits are large.
+        for piece in work.scores.chunks(SCORED_AT_ONCE) {
+            let logits = self.logits(x, piece.iter().map(|score| score.lane));
+            scores.extend(piece.iter().enumerate().filter_map(|(i, score)| score.of(logits.row(i), &chosen)));
+        }
+        Ran { chosen, logits, scores, ..Ran::default() }
+    }
+
+    /// Logits of some lanes, in order.
+    fn logits(&self, x: &Matrix, lanes: impl ExactSizeIterator<Item = u32>) -> Matrix {
+        self.model.logits(&Matrix::from_rows(x.width(), lanes.map(|lane| x.row(lane as usize))))
     }
 
     /// Fills the planes that a token skipped, after which it counts as having left at full depth.

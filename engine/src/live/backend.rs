@@ -1,6 +1,6 @@
 //! What a device does for a live run: arithmetic, memory and streams. Everything that is decided is decided by [`super::Live`].
 
-use crate::batch::{Slot, Stage, TableEdit};
+use crate::batch::{Scored, Slot, Stage, TableEdit, TokenAt};
 use crate::executor::Clock;
 use crate::request::RequestId;
 use crate::submission::Sampling;
@@ -43,6 +43,8 @@ pub struct Work {
     pub spans: bool,
     /// The tokens to choose, in order.
     pub draws: Vec<Draw>,
+    /// Tokens whose log-probabilities are asked for, in order of their lanes.
+    pub scores: Vec<Score>,
     /// Sequences that are offloaded or restored.
     pub transfers: Vec<Transfer>,
     /// The gate's signals are asked for (core).
@@ -81,6 +83,56 @@ pub struct Draw {
     pub token: u32,
     /// How; the seed is the request's own.
     pub sampling: Sampling,
+    /// Ids that cannot be chosen.
+    pub banned: Banned,
+}
+
+/// Ids that a draw cannot choose: to it their logits are minus infinity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Banned {
+    ids: [u32; Self::MAX],
+    count: usize,
+}
+
+impl Banned {
+    /// How many there can be.
+    pub const MAX: usize = 8;
+
+    /// These ids, or `None` if there are too many.
+    pub fn new(ids: &[u32]) -> Option<Self> {
+        let mut banned = Self { count: ids.len(), ..Self::default() };
+        banned.ids.get_mut(..ids.len())?.copy_from_slice(ids);
+        Some(banned)
+    }
+
+    /// The ids.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids[..self.count]
+    }
+}
+
+/// A token whose log-probability is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Score {
+    /// Whose.
+    pub request: RequestId,
+    /// Which of its tokens.
+    pub at: TokenAt,
+    /// The lane whose logits say it.
+    pub lane: u32,
+    /// The token's id.
+    pub id: ScoredId,
+    /// How many of the most probable ids are told beside it.
+    pub top: u32,
+}
+
+/// Which id is scored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScoredId {
+    /// A prompt's token.
+    Given(u32),
+    /// What is chosen by the draw of this index in [`Work::draws`], at the same lane.
+    Drawn(u32),
 }
 
 /// A sequence on its way to host memory or back.
@@ -112,6 +164,8 @@ pub struct Ran {
     pub chosen: Vec<u32>,
     /// Logits of every draw, if the run keeps them.
     pub logits: Vec<Vec<f32>>,
+    /// What [`Score::of`] says of each score's logits, in order; nothing where a logit is not finite.
+    pub scores: Vec<Scored>,
 }
 
 /// In place of a token: a logit is not finite.

@@ -1,16 +1,17 @@
 //! The live executor: batches become work, and what came of it becomes outcomes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::LiveConfig;
 use super::backend::{Backend, NOT_FINITE, Ran};
+use super::check::check;
 use super::exits::{Decider, ExitError, ExitPolicy};
 use super::sampling::request_seed;
 use super::sequences::Sequence;
 use super::transcripts::{OutputToken, Transcripts};
 use super::work::Translator;
 use crate::architecture::Architecture;
-use crate::batch::{Batch, Emits, Input, Outcome, Row, RowOutcome, Stage, TableEdit};
+use crate::batch::{Batch, Emits, Input, Outcome, Row, RowOutcome, Stage, TableEdit, TokenAt};
 use crate::executor::{Clock, Executor, Reject};
 use crate::models::gate::{Gate, GateMemory, Signal};
 use crate::request::RequestId;
@@ -39,13 +40,25 @@ enum Flight {
     Done(Outcome),
 }
 
+/// What a row's choices mean for its sequence.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chosen {
+    /// Leading tokens that were the next position's input.
+    accepted: u32,
+    finished: bool,
+    failed: bool,
+    /// Output tokens that joined the transcript.
+    said: u32,
+}
+
 /// Why a live run could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError<E: std::error::Error + 'static> {
     /// An exit that the settings do not allow.
     #[error(transparent)]
     Exit(#[from] ExitError),
-    /// The model's numbers ran out of range: its weights are broken, or are another model's.
+    /// The model's numbers ran out of range: its weights are broken, or are another model's. Under `finish: eos` that
+    /// ends the request and nothing else.
     #[error("request {}, token {token}: the logits are not finite", request.0)]
     NotFinite {
         /// The request.
@@ -150,10 +163,11 @@ impl<B: Backend> Live<B> {
 
     /// Takes in what a batch did.
     fn outcome(&mut self, batch: Batch, ran: Ran) -> Result<Outcome, LiveError<B::Error>> {
-        let Ran { started, finished, signals, chosen, logits } = ran;
+        let Ran { started, finished, signals, chosen, logits, mut scores } = ran;
         let (mut signals, mut logits) = (signals.into_iter(), logits.into_iter());
         let mut rows = Vec::with_capacity(batch.rows.len());
         let mut drawn = 0;
+        let mut said = BTreeSet::new();
         for row in &batch.rows {
             let mut outcome = RowOutcome::default();
             if batch.stage == Stage::Core {
@@ -164,11 +178,21 @@ impl<B: Backend> Live<B> {
             drawn += ids.len();
             let logits: Vec<Vec<f32>> = logits.by_ref().take(ids.len()).collect();
             if !ids.is_empty() {
-                (outcome.accepted, outcome.finished) = self.chose(row, ids, logits)?;
+                let chosen = self.chose(row, ids, logits)?;
+                let Chosen { accepted, finished, failed, .. } = chosen;
+                outcome = RowOutcome { accepted, finished, failed, ..outcome };
+                if !scores.is_empty() {
+                    said.extend((row.token..row.token + chosen.said).map(|token| (row.request, token)));
+                }
             }
             rows.push(outcome);
         }
-        Ok(Outcome { batch, started, finished, rows, tokens: chosen })
+        // Nothing is told of a token that the transcript does not hold: a guess that failed, or a row that ran late.
+        scores.retain(|scored| match scored.at {
+            TokenAt::Prompt(_) => true,
+            TokenAt::Output(token) => said.contains(&(scored.request, token)),
+        });
+        Ok(Outcome { batch, started, finished, rows, tokens: chosen, scores })
     }
 
     /// What may be known of a core row's exit: a span leaves when the last of its positions does.
@@ -192,39 +216,40 @@ impl<B: Backend> Live<B> {
         Ok(last.and_then(|exit| self.config.scheduler.overlap.reveals(exit, row.depth)))
     }
 
-    /// Takes in the tokens that a row chose: how many leading ones were its own inputs, and whether one ended the sequence.
-    fn chose(&mut self, row: &Row, ids: &[u32], logits: Vec<Vec<f32>>) -> Result<(u32, bool), LiveError<B::Error>> {
+    /// Takes in the tokens that a row chose.
+    fn chose(&mut self, row: &Row, ids: &[u32], logits: Vec<Vec<f32>>) -> Result<Chosen, LiveError<B::Error>> {
         let Some(sequence) = self.sequences.get_mut(&row.request).filter(|sequence| sequence.epoch == row.epoch) else {
-            return Ok((0, false));
+            return Ok(Chosen::default());
         };
         let first = row.span.end() - ids.len() as u32;
-        if let Some(index) = ids.iter().position(|&id| id == NOT_FINITE) {
+        let may_end = self.config.scheduler.finish == Finish::Eos;
+        if let Some(index) = ids.iter().position(|&id| id == NOT_FINITE).filter(|_| !may_end) {
             return Err(LiveError::NotFinite { request: row.request, token: row.token + index as u32 });
         }
         // Checked before the tokens take their drafts' places.
         let inputs = sequence.ids().get(first as usize + 1..).unwrap_or_default();
         let checked = if row.emits == Emits::All { ids.len() - 1 } else { 0 };
         let accepted = inputs.iter().zip(&ids[..checked]).take_while(|(input, id)| input == id).count();
+        let mut chosen = Chosen { accepted: accepted as u32, ..Chosen::default() };
         let mut logits = logits.into_iter();
         for (index, &id) in (0..).zip(&ids[..=accepted]) {
-            let token = row.token + index;
-            sequence.learn(first + index + 1, id);
+            let (token, failed) = (row.token + index, id == NOT_FINITE);
+            // Rows that run late for a sequence that failed need an input, and any will do.
+            sequence.learn(first + index + 1, if failed { 0 } else { id });
+            let logits = logits.next();
             if row.emits == Emits::Draft || sequence.ended {
                 continue;
             }
-            let ended = self.config.scheduler.finish == Finish::Eos
-                && match self.config.end_tokens.as_slice() {
-                    [] => token + 1 == sequence.output_tokens,
-                    ends => ends.contains(&id),
-                };
-            sequence.ended = ended;
-            let output = OutputToken { token: id, depth: row.depth, logits: logits.next() };
-            self.transcripts.push(row.request, token, output);
-            if ended {
-                return Ok((index, true));
+            sequence.ended = failed || may_end && sequence.ends_with(token, id, &self.config.end_tokens);
+            if !failed {
+                self.transcripts.push(row.request, token, OutputToken { token: id, depth: row.depth, logits });
+                chosen.said += 1;
+            }
+            if sequence.ended {
+                return Ok(Chosen { accepted: index, finished: true, failed, ..chosen });
             }
         }
-        Ok((accepted as u32, false))
+        Ok(chosen)
     }
 }
 
@@ -248,24 +273,17 @@ impl<B: Backend> Executor for Live<B> {
 
     fn submit(&mut self, submission: &Submission) -> Result<(), Reject> {
         let request = submission.arrival.request;
-        if let Some(prompt) = &submission.prompt {
-            let (expected, found, vocab) = (request.prompt_tokens, prompt.len(), self.backend.vocab());
-            if found != expected as usize {
-                return Err(Reject::PromptLength { expected, found });
-            }
-            if let Some(&token) = prompt.iter().find(|&&token| token >= vocab) {
-                return Err(Reject::Vocabulary { token, vocab });
-            }
+        if self.sequences.contains_key(&request.id) {
+            return Err(Reject::Duplicate(request.id));
         }
+        check(submission, self.backend.vocab())?;
         let sampling = match submission.sampling {
             Some(sampling) => sampling,
             None => Sampling { seed: request_seed(self.config.sampling.seed, request.id), ..self.config.sampling },
         };
         sampling.check().map_err(Reject::Sampling)?;
         let decider = self.exits.decider(submission.exit)?;
-        let output_tokens = submission.arrival.output_tokens;
-        let sequence = Sequence::new(submission.prompt.clone(), sampling, decider, output_tokens);
-        self.sequences.insert(request.id, sequence);
+        self.sequences.insert(request.id, Sequence::new(submission, sampling, decider));
         Ok(())
     }
 
@@ -295,6 +313,13 @@ impl<B: Backend> Executor for Live<B> {
             sequence.epoch = row.epoch;
         }
         let work = self.translator.work(&batch, &self.sequences);
+        if batch.stage == Stage::Prefill {
+            for row in &batch.rows {
+                if let Some(sequence) = self.sequences.get_mut(&row.request) {
+                    sequence.prefilled = sequence.prefilled.max(row.span.end());
+                }
+            }
+        }
         self.backend.launch(work, clock).map_err(LiveError::Device)?;
         self.in_flight.push_back(Flight::Launched(batch));
         Ok(())

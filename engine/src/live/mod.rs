@@ -4,15 +4,17 @@
 //! and when the scheduler may know, how a token is chosen, what ends a sequence, what is said. A [`Backend`] computes.
 
 mod backend;
+mod check;
 mod executor;
 mod exits;
 mod sampling;
+mod scores;
 mod sequences;
 mod tables;
 mod transcripts;
 mod work;
 
-pub use backend::{Backend, Draw, Lane, NOT_FINITE, Ran, Transfer, Work};
+pub use backend::{Backend, Banned, Draw, Lane, NOT_FINITE, Ran, Score, ScoredId, Transfer, Work};
 pub use executor::{Live, LiveError};
 pub use exits::{ExitError, Exits};
 pub use sampling::choose;
@@ -35,7 +37,8 @@ pub struct LiveConfig {
     pub prompt_seed: u64,
     /// How tokens are chosen where a request does not say.
     pub sampling: Sampling,
-    /// Under `finish: eos`, the tokens that end a sequence; without any, the arrival's true output length does.
+    /// Under `finish: eos`, the tokens that end a sequence whose request does not say; without any, the arrival's true
+    /// output length does.
     pub end_tokens: Vec<u32>,
     /// Where Huginn's loop starts.
     pub initial_state: InitialState,

@@ -13,13 +13,24 @@ pub(super) fn request_seed(run_seed: u64, request: RequestId) -> u64 {
     draw(run_seed, Stream::Sampling, u64::from(request.0), u64::MAX)
 }
 
-/// The id that output token number `token` gets of `logits`, one per id; `None` if one is not finite. The seed is the
-/// request's own.
-pub fn choose(logits: &[f32], sampling: &Sampling, token: u32) -> Option<u32> {
+/// The id that output token number `token` gets of `logits`, one per id, and which is none of `banned`; `None` if a logit
+/// is not finite. The seed is the request's own.
+pub fn choose(logits: &[f32], sampling: &Sampling, token: u32, banned: &[u32]) -> Option<u32> {
     let best = argmax(logits.iter().copied())?;
+    if banned.is_empty() {
+        return Some(choose_of(logits, best, sampling, token));
+    }
+    let mut allowed = logits.to_vec();
+    banned.iter().for_each(|&id| allowed[id as usize] = f32::NEG_INFINITY);
+    let best = (0..).zip(&allowed).fold(0, |best, (id, &logit)| if logit > allowed[best as usize] { id } else { best });
+    Some(choose_of(&allowed, best, sampling, token))
+}
+
+/// The same where `best` is the largest logit, and no logit is NaN or infinitely large.
+fn choose_of(logits: &[f32], best: u32, sampling: &Sampling, token: u32) -> u32 {
     let Sampling { temperature, top_k, top_p, seed } = *sampling;
     if temperature == 0.0 {
-        return Some(best);
+        return best;
     }
     let (largest, inverse) = (logits[best as usize], 1.0 / temperature);
     let low = cut(logits, (top_k, top_p), |logit| ((logit - largest) * inverse).exp());
@@ -34,7 +45,7 @@ pub fn choose(logits: &[f32], sampling: &Sampling, token: u32) -> Option<u32> {
             best = (id as u32, score);
         }
     }
-    Some(best.0)
+    best.0
 }
 
 /// The smallest logit that is kept: of the k largest, and of those the fewest whose probability reaches p of theirs.
@@ -106,8 +117,9 @@ mod tests {
     fn shares(logits: &[f32], sampling: Sampling) -> Vec<f64> {
         let draws = 40_000;
         let mut counts = vec![0.0; logits.len()];
-        (0..draws)
-            .for_each(|token| counts[choose(logits, &sampling, token).unwrap() as usize] += 1.0 / f64::from(draws));
+        (0..draws).for_each(|token| {
+            counts[choose(logits, &sampling, token, &[]).unwrap() as usize] += 1.0 / f64::from(draws)
+        });
         counts
     }
 
@@ -140,9 +152,9 @@ mod tests {
 
     #[test]
     fn zero_temperature_takes_the_largest_and_of_equal_ones_the_first() {
-        assert_eq!(choose(&[0.5, 2.0, 2.0], &Sampling::GREEDY, 0), Some(1));
-        assert_eq!(choose(&[0.5, f32::NAN, 2.0], &Sampling::GREEDY, 0), None);
-        assert_eq!(choose(&[0.5, f32::INFINITY], &Sampling { temperature: 1.0, ..Sampling::GREEDY }, 0), None);
+        assert_eq!(choose(&[0.5, 2.0, 2.0], &Sampling::GREEDY, 0, &[]), Some(1));
+        assert_eq!(choose(&[0.5, f32::NAN, 2.0], &Sampling::GREEDY, 0, &[]), None);
+        assert_eq!(choose(&[0.5, f32::INFINITY], &Sampling { temperature: 1.0, ..Sampling::GREEDY }, 0, &[]), None);
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::backend::Banned;
 use super::exits::Decider;
 use crate::models::counter::{Stream, below, draw};
 use crate::request::{Request, RequestId};
-use crate::submission::Sampling;
+use crate::submission::{Ends, Logprobs, Sampling, Submission};
 
 /// A request from its submission until it is forgotten.
 #[derive(Debug)]
@@ -17,17 +18,52 @@ pub(super) struct Sequence {
     /// With the request's own seed.
     pub(super) sampling: Sampling,
     pub(super) decider: Decider,
+    pub(super) prompt_tokens: u32,
     /// The true output length, which the scheduler does not know.
-    pub(super) output_tokens: u32,
+    output_tokens: u32,
+    /// Its own, in place of the run's.
+    ends: Option<Ends>,
+    pub(super) logprobs: Option<Logprobs>,
+    /// Positions whose prompt has been prefilled: what it says of the next ones was asked for, and is not asked for again
+    /// when the prompt is recomputed.
+    pub(super) prefilled: u32,
     /// The epoch of its last launched row: outcomes of an older one are ignored.
     pub(super) epoch: u32,
-    /// Its last token was made (`finish: eos`); what still runs for it runs late.
+    /// Its last token was made, or it failed (`finish: eos`); what still runs for it runs late.
     pub(super) ended: bool,
 }
 
 impl Sequence {
-    pub(super) fn new(prompt: Option<Arc<[u32]>>, sampling: Sampling, decider: Decider, output_tokens: u32) -> Self {
-        Self { prompt, ids: Vec::new(), sampling, decider, output_tokens, epoch: 0, ended: false }
+    pub(super) fn new(submission: &Submission, sampling: Sampling, decider: Decider) -> Self {
+        let Submission { arrival, prompt, ends, logprobs, .. } = submission;
+        Self {
+            prompt: prompt.clone(),
+            ids: Vec::new(),
+            sampling,
+            decider,
+            prompt_tokens: arrival.request.prompt_tokens,
+            output_tokens: arrival.output_tokens,
+            ends: ends.clone(),
+            logprobs: *logprobs,
+            prefilled: 0,
+            epoch: 0,
+            ended: false,
+        }
+    }
+
+    /// Whether output token number `token` is its last, where the run has these end tokens.
+    pub(super) fn ends_with(&self, token: u32, id: u32, of_run: &[u32]) -> bool {
+        match (&self.ends, of_run) {
+            (Some(ends), _) => ends.tokens.contains(&id),
+            (None, []) => token + 1 == self.output_tokens,
+            (None, of_run) => of_run.contains(&id),
+        }
+    }
+
+    /// The ids that output token number `token` cannot have.
+    pub(super) fn banned(&self, token: u32) -> Banned {
+        let early = self.ends.as_ref().filter(|ends| token < ends.min_tokens);
+        early.map_or_else(Banned::default, |ends| Banned::new(&ends.tokens).expect("no more were let in"))
     }
 
     /// Fetches the prompt when the request first gets a slot, or makes it up; true if it was the first time.

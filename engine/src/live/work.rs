@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::backend::{Draw, Lane, Transfer, Work};
+use super::backend::{Draw, Lane, Score, ScoredId, Transfer, Work};
 use super::sequences::Sequence;
-use crate::batch::{Batch, Emits, Input, Row, Stage};
+use crate::batch::{Batch, Emits, Input, Row, Stage, TokenAt};
 use crate::layout::Layout;
 use crate::request::RequestId;
+use crate::submission::Logprobs;
 
 /// What is the same for all batches of a run.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,7 @@ impl Translator {
             lanes: Vec::with_capacity(batch.rows.len()),
             spans: false,
             draws: Vec::new(),
+            scores: Vec::new(),
             transfers: Vec::new(),
             signals: self.signals && batch.stage == Stage::Core,
         };
@@ -57,12 +59,41 @@ impl Translator {
                 place: self.place(row, row.span.end() - emitted + index + 1),
                 token: row.token + index,
                 sampling: sequence.sampling,
+                banned: sequence.banned(row.token + index),
             }));
+            if let Some(logprobs) = sequence.logprobs {
+                self.score(row, sequence, logprobs, &mut work);
+            }
         }
         if !matches!(batch.stage, Stage::Prefill | Stage::Offload | Stage::Restore) {
             work.spans = self.join(&mut work.lanes, batch.stage == Stage::Coda);
         }
         work
+    }
+
+    /// Asks for the log-probabilities of the tokens behind a row's positions, whose lanes and draws are the work's last.
+    fn score(&self, row: &Row, sequence: &Sequence, Logprobs { top, prompt }: Logprobs, work: &mut Work) {
+        let request = row.request;
+        let first_lane = work.lanes.len() as u32 - row.span.count;
+        let lane = |position: u32| first_lane + position - row.span.first;
+        if prompt && work.stage == Stage::Prefill {
+            let positions = row.span.first.max(sequence.prefilled)..row.span.end().min(sequence.prompt_tokens - 1);
+            work.scores.extend(positions.map(|position| {
+                let id = ScoredId::Given(sequence.ids()[position as usize + 1]);
+                Score { request, at: TokenAt::Prompt(position + 1), lane: lane(position), id, top }
+            }));
+        }
+        if row.emits != Emits::Draft {
+            let emitted = row.emitted();
+            let first_draw = work.draws.len() as u32 - emitted;
+            work.scores.extend((0..emitted).map(|index| Score {
+                request,
+                at: TokenAt::Output(row.token + index),
+                lane: work.lanes.len() as u32 - emitted + index,
+                id: ScoredId::Drawn(first_draw + index),
+                top,
+            }));
+        }
     }
 
     /// Where a position's state lies.

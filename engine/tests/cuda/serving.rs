@@ -238,9 +238,9 @@ fn the_device_draws_what_the_host_would_from_the_same_logits() {
         for (request, transcript) in executor.transcripts().iter() {
             let sampling = samplings[request.0 as usize % samplings.len()];
             for ((token, logits), &chosen) in (0..).zip(&transcript.logits).zip(&transcript.output) {
-                assert_eq!(choose(logits, &sampling, token), Some(chosen), "{model}, request {}: {token}", request.0);
+                assert_eq!(choose(logits, &sampling, token, &[]), Some(chosen), "{model}, request {}: {token}", request.0);
                 drawn += u32::from(sampling.temperature > 0.0);
-                largest += u32::from(choose(logits, &Sampling::GREEDY, token) == Some(chosen));
+                largest += u32::from(choose(logits, &Sampling::GREEDY, token, &[]) == Some(chosen));
             }
         }
         assert!(drawn > 40 && largest < drawn, "{model}: {drawn} tokens drawn, {largest} the largest");

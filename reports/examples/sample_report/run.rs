@@ -120,7 +120,7 @@ impl Executor for Device {
             .iter()
             .map(|row| RowOutcome { leaves_after: exits(row).then_some(row.depth), ..RowOutcome::default() })
             .collect();
-        self.queue.push_back(Outcome { batch, started, finished, rows, tokens: Vec::new() });
+        self.queue.push_back(Outcome { batch, started, finished, rows, tokens: Vec::new(), scores: Vec::new() });
         Ok(())
     }
 
