@@ -1,5 +1,6 @@
 //! Asking the engine, and hearing what comes of it. A call that is dropped takes its requests with it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use engine::executor::Clock;
@@ -42,6 +43,8 @@ pub struct Asked {
 pub struct Call {
     client: Client,
     events: UnboundedReceiver<Event>,
+    /// Came while others were waited for.
+    early: VecDeque<Event>,
     /// By choice: the request, while it is not over.
     open: Vec<Option<RequestId>>,
 }
@@ -74,7 +77,8 @@ impl Client {
         let (sender, events) = unbounded_channel();
         let arrival = self.clock.now();
         let ids = self.router.enter(asked.iter().map(|asked| asked.max_tokens), &sender, arrival)?;
-        let call = Call { client: self.clone(), events, open: ids.iter().copied().map(Some).collect() };
+        let early = VecDeque::new();
+        let call = Call { client: self.clone(), events, early, open: ids.iter().copied().map(Some).collect() };
         for (id, asked) in ids.into_iter().zip(asked) {
             let prompt_tokens = asked.prompt.len() as u32;
             let request = Request { id, arrival, prompt_tokens, max_output_tokens: asked.max_tokens };
@@ -93,14 +97,46 @@ impl Client {
     }
 }
 
+/// Why a call is over before it has begun.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RefusedCall {
+    /// One of its requests can never be served.
+    #[error("{0}")]
+    Refused(String),
+    /// The engine could not go on.
+    #[error("{0}")]
+    Failed(String),
+}
+
 impl Call {
+    /// Waits until the engine has taken every request.
+    ///
+    /// # Errors
+    /// It has refused one, or ended.
+    pub async fn accepted(&mut self) -> Result<(), RefusedCall> {
+        let mut left = self.open.len();
+        while left > 0 {
+            let Some(event) = self.events.recv().await else { return Ok(()) };
+            match event.what {
+                What::Accepted => left -= 1,
+                What::Refused(reason) => return Err(RefusedCall::Refused(reason)),
+                What::Failed(reason) => return Err(RefusedCall::Failed(reason)),
+                What::Prompt(_) | What::Token(_) => self.early.push_back(event),
+            }
+        }
+        Ok(())
+    }
+
     /// What happens next; `None` once every request is over.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if self.open.iter().all(Option::is_none) {
                 return None;
             }
-            let event = self.events.recv().await?;
+            let event = match self.early.pop_front() {
+                Some(event) => event,
+                None => self.events.recv().await?,
+            };
             // What was on its way when a request was stopped is for nobody.
             if self.open[event.choice].is_none() {
                 continue;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use engine::batch::{Row, RowOutcome, Scored, TokenAt};
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{Clock, Executor};
-use engine::inbox::{Sender, channel};
+use engine::inbox::channel;
 use engine::request::{Arrival, RequestId};
 use engine::scheduler::{Scheduler, SchedulerConfig};
 use engine::units::Nanos;
@@ -181,6 +181,3 @@ fn score_of(scores: &[Scored], request: RequestId, index: u32) -> Option<Scored>
     let is_it = |scored: &&Scored| scored.request == request && scored.at == TokenAt::Output(index);
     scores.iter().find(is_it).cloned()
 }
-
-/// The sending half, for [`Client`].
-pub(crate) type ToEngine = Sender;

@@ -1,6 +1,12 @@
-//! An OpenAI-compatible server for looped language models.
+//! Serving looped language models: text in, text out.
+//!
+//! A request comes over HTTP ([`http`]), becomes a [`call`] to the engine on its own thread ([`engine_thread`]), and its
+//! tokens come back through the [`router`] as [`text`].
 
 pub mod call;
 pub mod engine_thread;
+pub mod http;
 pub mod metrics;
+pub mod model;
 pub mod router;
+pub mod text;
