@@ -1,0 +1,3 @@
+//! Serving looped language models: text in, text out.
+
+pub mod text;
