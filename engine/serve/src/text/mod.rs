@@ -1,0 +1,20 @@
+//! Text to token ids and back, as the tokenizer of a model folder has it.
+//!
+//! A [`Tokenizer`] is opened once and shared. [`Chat`] turns messages into a prompt, a [`TextStream`] turns the ids of
+//! one output into text while they come, and [`StopStrings`] cut that text.
+
+mod byte_level;
+mod chat;
+mod config;
+mod error;
+mod marks;
+mod stop;
+mod stream;
+mod template;
+mod tokenizer;
+
+pub use chat::{Chat, Message};
+pub use error::TextError;
+pub use stop::StopStrings;
+pub use stream::TextStream;
+pub use tokenizer::{NamedToken, Tokenizer};
