@@ -5,6 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
+use crate::models::family::{self, Form};
+use crate::models::rope::RopeScaling;
 use crate::units::Depth;
 use crate::whole;
 
@@ -28,9 +30,12 @@ pub struct Architecture {
     /// Width of the gated MLP.
     #[serde(deserialize_with = "whole::read")]
     pub ffn: u64,
-    /// Query heads, as many as KV heads (both families are MHA).
+    /// Query heads.
     #[serde(deserialize_with = "whole::read")]
     pub heads: u64,
+    /// KV heads, a divisor of the query heads; as many as these by default.
+    #[serde(default, deserialize_with = "whole::read_optional", skip_serializing_if = "Option::is_none")]
+    pub kv_heads: Option<u64>,
     /// Width of a head; `heads * head_dim` is the attention's width.
     #[serde(deserialize_with = "whole::read")]
     pub head_dim: u64,
@@ -47,6 +52,19 @@ pub struct Architecture {
     pub r_max: Depth,
     /// The shallowest exit that the model's exit criterion can give under a lookahead of one loop.
     pub r_min: Depth,
+    /// The base of RoPE's frequencies: pair i of a head turns by `theta^(-2 i / head_dim)` per position. The released
+    /// model's by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rope_theta: Option<f64>,
+    /// How RoPE's frequencies are changed for contexts longer than those of the first training; not at all by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rope_scaling: Option<RopeScaling>,
+    /// Epsilon of every RMSNorm; 1e-6 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub norm_epsilon: Option<f64>,
+    /// The LM head is the embedding; as in the released model by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tied_head: Option<bool>,
 }
 
 /// The two looped families.
@@ -57,19 +75,6 @@ pub enum Family {
     Ouro,
     /// Prelude, adapter and core, coda; exits by convergence.
     Huginn,
-}
-
-impl Family {
-    /// Epsilon of every RMSNorm.
-    pub const NORM_EPSILON: f32 = 1e-6;
-
-    /// The base of RoPE's frequencies: pair i of a head turns by `base^(-2 i / head_dim)` per position.
-    pub fn rope_base(self) -> f64 {
-        match self {
-            Self::Ouro => 1e6,
-            Self::Huginn => 5e4,
-        }
-    }
 }
 
 /// An architecture that no model can have.
@@ -110,6 +115,11 @@ impl Architecture {
             coda_layers: 0,
             r_max: Depth(4),
             r_min: Depth(2),
+            kv_heads: None,
+            rope_theta: None,
+            rope_scaling: None,
+            norm_epsilon: None,
+            tied_head: None,
         };
         let huginn = Self {
             name: "huginn-3.5b".into(),
@@ -124,6 +134,11 @@ impl Architecture {
             coda_layers: 2,
             r_max: Depth(16),
             r_min: Depth(3),
+            kv_heads: None,
+            rope_theta: None,
+            rope_scaling: None,
+            norm_epsilon: None,
+            tied_head: None,
         };
         match name {
             "ouro-1.4b" => Some(ouro(name, 24)),
@@ -164,12 +179,29 @@ impl Architecture {
             ("ffn", self.ffn),
             ("heads", self.heads),
             ("head_dim", self.head_dim),
+            ("kv_heads", self.kv_heads()),
         ];
         widths.into_iter().try_for_each(|(field, width)| within(field, width, 1, Self::WIDTH_MAX))?;
-        let attention = self.heads * self.head_dim;
+        let error = |field, reason| Err(ArchitectureError { field, reason });
+        if !self.heads.is_multiple_of(self.kv_heads()) {
+            let reason = format!("must divide heads = {}, got {}", self.heads, self.kv_heads());
+            return error("kv_heads", reason);
+        }
+        if !(self.rope_theta() >= 1.0 && self.rope_theta().is_finite()) {
+            return error("rope_theta", format!("must be a number of at least 1, got {}", self.rope_theta()));
+        }
+        if !(self.norm_epsilon() > 0.0 && self.norm_epsilon() < 1.0) {
+            return error("norm_epsilon", format!("must lie between 0 and 1, got {}", self.norm_epsilon()));
+        }
+        if let Some(scaling) = &self.rope_scaling {
+            scaling.check().map_err(|reason| ArchitectureError { field: "rope_scaling", reason })?;
+        }
+        let attention = self.query_width();
         if attention > Self::WIDTH_MAX {
-            let reason = format!("heads times head_dim must be at most {}, got {attention}", Self::WIDTH_MAX);
-            return Err(ArchitectureError { field: "head_dim", reason });
+            return error(
+                "head_dim",
+                format!("heads times head_dim must be at most {}, got {attention}", Self::WIDTH_MAX),
+            );
         }
         within("prelude_layers", self.prelude_layers, 0, Self::LAYERS_MAX)?;
         within("core_layers", self.core_layers, 1, Self::LAYERS_MAX)?;
@@ -178,14 +210,46 @@ impl Architecture {
         within("r_min", self.r_min.0.into(), 1, self.r_max.0.into())
     }
 
+    /// KV heads.
+    pub fn kv_heads(&self) -> u64 {
+        self.kv_heads.unwrap_or(self.heads)
+    }
+
+    /// See the field.
+    pub fn rope_theta(&self) -> f64 {
+        self.rope_theta.unwrap_or_else(|| self.form().rope_theta)
+    }
+
+    /// See the field.
+    pub fn norm_epsilon(&self) -> f32 {
+        self.norm_epsilon.unwrap_or(1e-6) as f32
+    }
+
+    /// See the field.
+    pub fn tied_head(&self) -> bool {
+        self.tied_head.unwrap_or_else(|| self.form().tied_head)
+    }
+
+    /// What distinguishes its family's arithmetic.
+    pub fn form(&self) -> Form {
+        family::form(self.family)
+    }
+
+    /// Width of all queries.
+    pub fn query_width(&self) -> u64 {
+        self.heads * self.head_dim
+    }
+
+    /// Width of all keys, and of all values.
+    pub fn kv_width(&self) -> u64 {
+        self.kv_heads() * self.head_dim
+    }
+
     /// Parameters of one layer: four projections of attention, a gated MLP, four norms, and Huginn's q/k bias.
     pub fn layer_params(&self) -> u64 {
-        let attention = self.heads * self.head_dim;
-        let bias = match self.family {
-            Family::Ouro => 0,
-            Family::Huginn => 2 * attention,
-        };
-        4 * self.hidden * attention + 3 * self.hidden * self.ffn + 4 * self.hidden + bias
+        let (queries, kv) = (self.query_width(), self.kv_width());
+        let bias = if self.form().qk_bias { queries + kv } else { 0 };
+        2 * self.hidden * (queries + kv) + 3 * self.hidden * self.ffn + 4 * self.hidden + bias
     }
 
     /// Parameters of one core application, Huginn's adapter included: F_r of the paper's Section 5, in FLOP / 2.
@@ -222,14 +286,11 @@ impl Architecture {
 
     /// Bytes of KV per token of one layer, in bf16.
     pub fn layer_kv_bytes(&self) -> u64 {
-        2 * self.heads * self.head_dim * BF16_BYTES
+        2 * self.kv_width() * BF16_BYTES
     }
 
     fn adapter_params(&self) -> u64 {
-        match self.family {
-            Family::Ouro => 0,
-            Family::Huginn => 2 * self.hidden * self.hidden,
-        }
+        if self.form().injects { 2 * self.hidden * self.hidden } else { 0 }
     }
 }
 

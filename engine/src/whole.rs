@@ -20,6 +20,15 @@ pub fn read<'de, T: TryFrom<i128>, D: Deserializer<'de>>(deserializer: D) -> Res
     within(Whole::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
+/// The same of a field that may be missing: with `default` beside it.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_optional<'de, T: TryFrom<i128>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let number = Option::<Whole>::deserialize(deserializer)?;
+    number.map(within).transpose().map_err(D::Error::custom)
+}
+
 /// The same of a command's option: `#[arg(value_parser = whole::parse::<u64>)]`.
 ///
 /// # Errors

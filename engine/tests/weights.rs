@@ -22,6 +22,7 @@ fn tensors(weights: &Weights) -> BTreeMap<String, Tensor> {
 fn save<'a>(path: &Path, tensors: impl Iterator<Item = (&'a str, &'a Tensor)>) {
     let dtype = |tensor: &Tensor| match tensor.dtype() {
         Dtype::Bf16 => safetensors::Dtype::BF16,
+        Dtype::F16 => safetensors::Dtype::F16,
         Dtype::F32 => safetensors::Dtype::F32,
     };
     let views = tensors
@@ -99,7 +100,7 @@ fn error(edit: impl FnOnce(&mut BTreeMap<String, Tensor>)) -> String {
 #[test]
 fn a_missing_tensor_is_named_with_its_shape() {
     let error = error(|tensors| drop(tensors.remove("model.norm.weight")));
-    assert_eq!(error, "the weights lack `model.norm.weight` [64] in bf16 or f32");
+    assert_eq!(error, "the weights lack `model.norm.weight` [64]");
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn a_misnamed_tensor_is_named_with_both_names() {
     });
     assert_eq!(
         error,
-        "the weights lack `model.layers.1.mlp.up_proj.weight` [176, 64] in bf16 or f32; \
+        "the weights lack `model.layers.1.mlp.up_proj.weight` [176, 64]; \
          is it the one named `model.layers.1.mlp.up.weight`?"
     );
 }
@@ -129,7 +130,7 @@ fn a_stranger_and_half_a_lookahead_gate_are_named() {
     let stranger = error(|tensors| drop(tensors.insert("lookahead_gates.bias".into(), one())));
     assert_eq!(stranger, "tiny-ouro has no tensor `lookahead_gates.bias`");
     let half = error(|tensors| drop(tensors.insert("lookahead_gate.bias".into(), one())));
-    assert_eq!(half, "the weights lack `lookahead_gate.weight` [1, 64] in bf16 or f32");
+    assert_eq!(half, "the weights lack `lookahead_gate.weight` [1, 64]");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //!
 //! A lane's result depends on its own context alone: scores, maximum, sum and weighted values run through the
 //! positions in order, whatever else is in the batch and however a prompt was chunked.
+//!
+//! Where there are fewer KV heads than query heads, consecutive query heads share one.
 
 use super::element::Element;
 use super::exp::exp;
@@ -12,8 +14,10 @@ use super::parallel::for_each_chunk;
 
 /// The attention of every lane's queries, which are the first `heads * head_dim` numbers of its row of `qkv`.
 pub(super) fn attend<E: Element>(pool: &KvPool<E>, layer: usize, lanes: &Lanes, qkv: &Matrix, dim: usize) -> Matrix {
-    let width = qkv.width() / 3;
+    let kv_heads = pool.heads();
+    let width = qkv.width() - 2 * kv_heads * dim;
     let heads = width / dim;
+    let sharing = heads / kv_heads;
     let scale = 1.0 / (dim as f32).sqrt();
     let mut out = Matrix::zeros(qkv.rows(), width);
     // Two passes of multiply-adds, and an exponential that costs about 32 operations a score.
@@ -23,12 +27,12 @@ pub(super) fn attend<E: Element>(pool: &KvPool<E>, layer: usize, lanes: &Lanes, 
         let query = &qkv.row(row)[head * dim..][..dim];
         let context = lanes.context(lanes.lane(row));
         scores.clear();
-        scores.extend(context.iter().map(|&at| scale * dot(query, pool.read(layer, at, Part::Keys, head))));
+        scores.extend(context.iter().map(|&at| scale * dot(query, pool.read(layer, at, Part::Keys, head / sharing))));
         let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         scores.iter_mut().for_each(|score| *score = exp(*score - largest));
         let sum: f32 = scores.iter().sum();
         for (&weight, &at) in scores.iter().zip(context) {
-            let value = pool.read(layer, at, Part::Values, head);
+            let value = pool.read(layer, at, Part::Values, head / sharing);
             out.iter_mut().zip(value).for_each(|(out, value)| *out += weight * value.widen());
         }
         out.iter_mut().for_each(|out| *out = E::round(*out / sum));

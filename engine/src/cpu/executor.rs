@@ -69,7 +69,7 @@ pub struct CpuBackend<E: Element = bf16> {
 pub(super) struct Running {
     /// The looped state after `depth` loops.
     pub(super) state: Vec<f32>,
-    /// Huginn: the embedding that every loop joins to the state.
+    /// The embedded token, where every loop joins it to the state.
     pub(super) injected: Vec<f32>,
     /// Loops that ran.
     pub(super) depth: u8,
@@ -106,7 +106,7 @@ impl<E: Element> CpuBackend<E> {
             layers,
             blocks: blocks as usize,
             block_tokens: scheduler.kv.block_tokens as usize,
-            heads: architecture.heads as usize,
+            heads: architecture.kv_heads() as usize,
             head_dim: architecture.head_dim as usize,
         };
         let planes = u32::from(scheduler.kv.layout.planes(scheduler.r_max));

@@ -39,6 +39,11 @@ impl<E: Element> KvPool<E> {
         Self { layers, blocks, block_tokens, heads, head_dim, data: vec![E::narrow(f32::NAN); numbers] }
     }
 
+    /// KV heads a token.
+    pub(super) fn heads(&self) -> usize {
+        self.heads
+    }
+
     /// Panics if the pool has no such block.
     pub(super) fn address(&self, place: Place) -> Address {
         assert!((place.block as usize) < self.blocks, "block {} of {}", place.block, self.blocks);

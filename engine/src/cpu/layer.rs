@@ -1,4 +1,4 @@
-//! One transformer block of either family; they differ in where the norms stand.
+//! One transformer block; families differ in where the norms stand.
 
 use super::attention::attend;
 use super::element::Element;
@@ -7,17 +7,17 @@ use super::lanes::Lanes;
 use super::linear::Linear;
 use super::matrix::Matrix;
 use super::mlp::mlp;
-use super::norm::{rms_norm, rms_norm_in_place};
+use super::norm::Norm;
 use super::rope::Rope;
-use crate::architecture::Family;
+use crate::models::family::Norms;
 
 /// A block's weights.
 #[derive(Debug)]
 pub(super) struct Layer<E> {
     /// In the order in which they are applied: before and after attention, before and after the MLP.
-    pub(super) norms: [Vec<f32>; 4],
+    pub(super) norms: [Norm; 4],
     pub(super) qkv: Linear<E>,
-    /// Huginn: added to queries, then keys, before they are turned.
+    /// Added to queries, then keys, before they are turned.
     pub(super) qk_bias: Option<Vec<f32>>,
     pub(super) out: Linear<E>,
     pub(super) gate_up: Linear<E>,
@@ -31,44 +31,46 @@ pub(super) struct Cache<'a, E> {
 }
 
 impl<E: Element> Layer<E> {
-    /// Ouro norms each branch within the residual sum, Huginn norms the sum.
-    pub(super) fn run(&self, family: Family, x: Matrix, lanes: &Lanes, cache: Cache<'_, E>, rope: &Rope<E>) -> Matrix {
+    /// Norms each branch within the residual sum, or the sum.
+    pub(super) fn run(&self, norms: Norms, x: Matrix, lanes: &Lanes, cache: Cache<'_, E>, rope: &Rope<E>) -> Matrix {
         let [before_attention, after_attention, before_mlp, after_mlp] = &self.norms;
-        let mut attended = self.attention(&rms_norm::<E>(&x, before_attention), lanes, cache, rope);
-        match family {
-            Family::Ouro => {
-                rms_norm_in_place::<E>(&mut attended, after_attention);
-                let x = add::<E>(attended, &x);
-                let mut y = mlp(&rms_norm::<E>(&x, before_mlp), &self.gate_up, &self.down);
-                rms_norm_in_place::<E>(&mut y, after_mlp);
-                add::<E>(y, &x)
-            }
-            Family::Huginn => {
-                let mut x = add::<E>(attended, &x);
-                rms_norm_in_place::<E>(&mut x, after_attention);
-                let y = mlp(&rms_norm::<E>(&x, before_mlp), &self.gate_up, &self.down);
-                let mut x = add::<E>(y, &x);
-                rms_norm_in_place::<E>(&mut x, after_mlp);
-                x
-            }
-        }
+        let attended = self.attention(&before_attention.of::<E>(&x), lanes, cache, rope);
+        let x = residual::<E>(norms, after_attention, attended, &x);
+        let y = mlp(&before_mlp.of::<E>(&x), &self.gate_up, &self.down);
+        residual::<E>(norms, after_mlp, y, &x)
     }
 
     /// Projects, turns, stores the new KV, and attends. All lanes store before any reads: a chunk attends to itself.
     fn attention(&self, x: &Matrix, lanes: &Lanes, cache: Cache<'_, E>, rope: &Rope<E>) -> Matrix {
         let mut qkv = self.qkv.apply(x);
-        let width = qkv.width() / 3;
         let dim = rope.head_dim();
+        let kv_width = cache.pool.heads() * dim;
+        let queries = qkv.width() - 2 * kv_width;
         for (row, lane) in lanes.iter().enumerate() {
             let row = qkv.row_mut(row);
-            let (turned, values) = row.split_at_mut(2 * width);
+            let (turned, values) = row.split_at_mut(queries + kv_width);
             if let Some(bias) = &self.qk_bias {
                 turned.iter_mut().zip(bias).for_each(|(x, bias)| *x = E::round(*x + bias));
             }
             turned.chunks_exact_mut(dim).for_each(|head| rope.rotate(lane.position, head));
-            cache.pool.write(cache.layer, lane.write, &turned[width..], values);
+            cache.pool.write(cache.layer, lane.write, &turned[queries..], values);
         }
         self.out.apply(&attend(cache.pool, cache.layer, lanes, &qkv, dim))
+    }
+}
+
+/// The sum of a branch and the residual stream, with the norm on the branch or on the sum.
+fn residual<E: Element>(norms: Norms, norm: &Norm, mut branch: Matrix, x: &Matrix) -> Matrix {
+    match norms {
+        Norms::Branch => {
+            norm.apply::<E>(&mut branch);
+            add::<E>(branch, x)
+        }
+        Norms::Sum => {
+            let mut sum = add::<E>(branch, x);
+            norm.apply::<E>(&mut sum);
+            sum
+        }
     }
 }
 

@@ -30,6 +30,3 @@ pub use element::Element;
 pub use executor::{CpuBackend, CpuError, CpuExecutor, CpuFailure, CpuOptions};
 pub use half::bf16;
 pub use tile::multiply;
-
-#[cfg(feature = "cuda")]
-pub(crate) use rope::factors as rope_factors;

@@ -7,26 +7,26 @@ use super::lanes::Lanes;
 use super::layer::{Cache, Layer};
 use super::linear::Linear;
 use super::matrix::Matrix;
-use super::norm::{rms_norm, rms_norm_in_place, sum_of_squares};
+use super::norm::{Norm, sum_of_squares};
 use super::rope::Rope;
-use crate::architecture::{Architecture, Family};
+use crate::architecture::Architecture;
+use crate::models::family::{self, Form, LOOKAHEAD_GATE, LayerNames};
 use crate::models::tensor::Tensor;
-use crate::models::tensor_names::{Part, huginn_block, ouro_layer};
 use crate::models::weights::Weights;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Model<E> {
-    pub(super) family: Family,
+    pub(super) form: Form,
     pub(super) hidden: usize,
     pub(super) vocab: usize,
     embedding: Tensor,
     prelude: Vec<Layer<E>>,
     core: Vec<Layer<E>>,
     coda: Vec<Layer<E>>,
-    /// Huginn: joins the state and the injected embedding.
+    /// Joins the state and the embedded token.
     adapter: Option<Linear<E>>,
-    final_norm: Vec<f32>,
+    final_norm: Norm,
     head: Linear<E>,
     released_gate: Option<HazardGate>,
     lookahead_gate: Option<HazardGate>,
@@ -42,47 +42,44 @@ struct HazardGate {
 
 impl<E: Element> Model<E> {
     pub(super) fn new(architecture: &Architecture, weights: &Weights) -> Self {
-        let part = |part, layers: u64| (0..layers as usize).map(|i| huginn_layer(weights, part, i)).collect();
-        let (prelude, core, coda): (Vec<_>, Vec<_>, Vec<_>) = match architecture.family {
-            Family::Ouro => {
-                let core = (0..architecture.core_layers as usize).map(|i| ouro_block(weights, i)).collect();
-                (Vec::new(), core, Vec::new())
-            }
-            Family::Huginn => (
-                part(Part::Prelude, architecture.prelude_layers),
-                part(Part::Core, architecture.core_layers),
-                part(Part::Coda, architecture.coda_layers),
-            ),
+        let names = family::names(architecture);
+        let norm = |name: &str| Norm { weight: vector::<E>(weights, name), epsilon: architecture.norm_epsilon() };
+        let stack = |names: &[String]| {
+            let tensors: Vec<&Tensor> = names.iter().map(|name| weights.tensor(name)).collect();
+            Linear::stack(&tensors)
         };
-        let (embedding, head, final_norm) = match architecture.family {
-            Family::Ouro => ("model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"),
-            Family::Huginn => ("transformer.wte.weight", "transformer.wte.weight", "transformer.ln_f.weight"),
+        let one = |name: &str| Linear::stack(&[weights.tensor(name)]);
+        let layer = |names: &LayerNames| Layer {
+            norms: [0, 1, 2, 3].map(|i| norm(&names.norms[i])),
+            qkv: stack(&names.qkv),
+            qk_bias: names.qk_bias.as_ref().map(|name| vector::<E>(weights, name)),
+            out: one(&names.out),
+            gate_up: stack(&names.gate_up),
+            down: one(&names.down),
         };
-        let adapter = weights.get("transformer.adapter.weight").map(|weight| Linear::stack(&[weight]));
+        let [prelude, core, coda] =
+            [&names.prelude, &names.core, &names.coda].map(|part| part.iter().map(layer).collect());
         Self {
-            family: architecture.family,
+            form: architecture.form(),
             hidden: architecture.hidden as usize,
             vocab: architecture.vocab as usize,
-            embedding: weights.tensor(embedding).clone(),
+            embedding: weights.tensor(&names.embedding).clone(),
             prelude,
             core,
             coda,
-            adapter,
-            final_norm: vector::<E>(weights, final_norm),
-            head: Linear::stack(&[weights.tensor(head)]),
-            released_gate: HazardGate::find::<E>(weights, "model.early_exit_gate"),
-            lookahead_gate: HazardGate::find::<E>(weights, "lookahead_gate"),
-            rope: Rope::new(architecture.family, architecture.head_dim as usize),
+            adapter: names.adapter.as_deref().map(one),
+            final_norm: norm(&names.final_norm),
+            head: one(&names.head),
+            released_gate: names.gate.as_deref().and_then(|gate| HazardGate::find::<E>(weights, gate)),
+            lookahead_gate: HazardGate::find::<E>(weights, LOOKAHEAD_GATE),
+            rope: Rope::new(architecture),
         }
     }
 
-    /// Embeddings; Huginn's are multiplied by the root of the width.
+    /// Embeddings, multiplied by the root of the width where the family does so.
     pub(super) fn embed(&self, tokens: impl ExactSizeIterator<Item = u32>) -> Matrix {
         let mut x = Matrix::zeros(tokens.len(), self.hidden);
-        let scale = match self.family {
-            Family::Ouro => 1.0,
-            Family::Huginn => (self.hidden as f32).sqrt(),
-        };
+        let scale = if self.form.scales_embedding { (self.hidden as f32).sqrt() } else { 1.0 };
         for (row, token) in tokens.enumerate() {
             let embedding = self.embedding.row(token as usize);
             x.row_mut(row).iter_mut().zip(embedding).for_each(|(x, e)| *x = E::round(E::round(e) * scale));
@@ -90,17 +87,17 @@ impl<E: Element> Model<E> {
         x
     }
 
-    /// The layers before the loop. For Ouro there are none, and the embedding is the loop's first state.
+    /// The layers before the loop.
     pub(super) fn prelude(&self, x: Matrix, lanes: &Lanes, pool: &mut KvPool<E>) -> Matrix {
         self.layers(&self.prelude, x, lanes, pool, 0)
     }
 
-    /// One loop: Ouro ends it with the final norm, Huginn begins it with the adapter over state and `injected`.
+    /// One loop: it begins with the adapter over state and `injected`, or ends with the final norm.
     pub(super) fn core(&self, state: Matrix, injected: &Matrix, lanes: &Lanes, pool: &mut KvPool<E>) -> Matrix {
         match &self.adapter {
             None => {
                 let mut state = self.layers(&self.core, state, lanes, pool, 0);
-                rms_norm_in_place::<E>(&mut state, &self.final_norm);
+                self.final_norm.apply::<E>(&mut state);
                 state
             }
             Some(adapter) => {
@@ -115,18 +112,16 @@ impl<E: Element> Model<E> {
         }
     }
 
-    /// What follows the loop, up to the LM head: nothing for Ouro, whose state is normed already.
+    /// What follows the loop, up to the LM head: nothing where every loop ends with the final norm.
     pub(super) fn coda(&self, state: Matrix, lanes: &Lanes, pool: &mut KvPool<E>) -> Matrix {
-        match self.family {
-            Family::Ouro => state,
-            Family::Huginn => {
-                let x = rms_norm::<E>(&state, &self.final_norm);
-                // In the boundary pool the coda's layers come behind the prelude's.
-                let mut x = self.layers(&self.coda, x, lanes, pool, self.prelude.len());
-                rms_norm_in_place::<E>(&mut x, &self.final_norm);
-                x
-            }
+        if !self.form.injects {
+            return state;
         }
+        let x = self.final_norm.of::<E>(&state);
+        // In the boundary pool the coda's layers come behind the prelude's.
+        let mut x = self.layers(&self.coda, x, lanes, pool, self.prelude.len());
+        self.final_norm.apply::<E>(&mut x);
+        x
     }
 
     /// Logits, in f32.
@@ -143,7 +138,7 @@ impl<E: Element> Model<E> {
     fn layers(&self, layers: &[Layer<E>], x: Matrix, lanes: &Lanes, pool: &mut KvPool<E>, first: usize) -> Matrix {
         layers.iter().enumerate().fold(x, |x, (i, layer)| {
             let cache = Cache { pool: &mut *pool, layer: first + i };
-            layer.run(self.family, x, lanes, cache, &self.rope)
+            layer.run(self.form.norms, x, lanes, cache, &self.rope)
         })
     }
 }
@@ -160,7 +155,7 @@ impl HazardGate {
     }
 }
 
-/// `|s - previous| / |s|`: Huginn's measure of convergence, in f32.
+/// `|s - previous| / |s|`: a measure of convergence, in f32.
 pub(super) fn distance(state: &[f32], previous: &[f32]) -> f32 {
     let difference: Vec<f32> = state.iter().zip(previous).map(|(s, p)| s - p).collect();
     (sum_of_squares(&difference) / sum_of_squares(state)).sqrt()
@@ -169,35 +164,4 @@ pub(super) fn distance(state: &[f32], previous: &[f32]) -> f32 {
 /// A vector rounded to the element type.
 fn vector<E: Element>(weights: &Weights, name: &str) -> Vec<f32> {
     E::convert(weights.tensor(name)).into_iter().map(Element::widen).collect()
-}
-
-fn ouro_block<E: Element>(weights: &Weights, layer: usize) -> Layer<E> {
-    let tensor = |name: &str| weights.tensor(&ouro_layer(layer, name));
-    let norm = |name: &str| vector::<E>(weights, &ouro_layer(layer, name));
-    Layer {
-        norms: [
-            norm("input_layernorm"),
-            norm("input_layernorm_2"),
-            norm("post_attention_layernorm"),
-            norm("post_attention_layernorm_2"),
-        ],
-        qkv: Linear::stack(&["q", "k", "v"].map(|p| tensor(&format!("self_attn.{p}_proj")))),
-        qk_bias: None,
-        out: Linear::stack(&[tensor("self_attn.o_proj")]),
-        gate_up: Linear::stack(&[tensor("mlp.gate_proj"), tensor("mlp.up_proj")]),
-        down: Linear::stack(&[tensor("mlp.down_proj")]),
-    }
-}
-
-fn huginn_layer<E: Element>(weights: &Weights, part: Part, block: usize) -> Layer<E> {
-    let name = |tensor: &str| huginn_block(part, block, tensor);
-    let linear = |tensor: &str| Linear::stack(&[weights.tensor(&name(tensor))]);
-    Layer {
-        norms: [1, 2, 3, 4].map(|i| vector::<E>(weights, &name(&format!("norm_{i}.weight")))),
-        qkv: linear("attn.Wqkv.weight"),
-        qk_bias: Some(vector::<E>(weights, &name("attn.qk_bias"))),
-        out: linear("attn.proj.weight"),
-        gate_up: linear("mlp.fc.weight"),
-        down: linear("mlp.proj.weight"),
-    }
 }

@@ -3,30 +3,39 @@
 use super::element::Element;
 use super::matrix::Matrix;
 use super::parallel::for_each_chunk;
-use crate::architecture::Family;
 
-/// The norm of every row.
-pub(super) fn rms_norm<E: Element>(x: &Matrix, weight: &[f32]) -> Matrix {
-    let mut y = x.clone();
-    rms_norm_in_place::<E>(&mut y, weight);
-    y
+/// A norm's weights, one a channel.
+#[derive(Debug)]
+pub(super) struct Norm {
+    pub(super) weight: Vec<f32>,
+    /// Added to the mean of squares.
+    pub(super) epsilon: f32,
 }
 
-/// Replaces every row by its norm.
-pub(super) fn rms_norm_in_place<E: Element>(x: &mut Matrix, weight: &[f32]) {
-    assert_eq!(weight.len(), x.width(), "a norm of another width");
-    let (width, flops) = (x.width(), 4 * x.data().len());
-    for_each_chunk(
-        x.data_mut(),
-        width,
-        flops,
-        || (),
-        |(), _, row| {
-            let mean = sum_of_squares(row) / width as f32;
-            let scale = 1.0 / (mean + Family::NORM_EPSILON).sqrt();
-            row.iter_mut().zip(weight).for_each(|(x, &weight)| *x = E::round(E::round(*x * scale) * weight));
-        },
-    );
+impl Norm {
+    /// The norm of every row.
+    pub(super) fn of<E: Element>(&self, x: &Matrix) -> Matrix {
+        let mut y = x.clone();
+        self.apply::<E>(&mut y);
+        y
+    }
+
+    /// Replaces every row by its norm.
+    pub(super) fn apply<E: Element>(&self, x: &mut Matrix) {
+        assert_eq!(self.weight.len(), x.width(), "a norm of another width");
+        let (width, flops) = (x.width(), 4 * x.data().len());
+        for_each_chunk(
+            x.data_mut(),
+            width,
+            flops,
+            || (),
+            |(), _, row| {
+                let mean = sum_of_squares(row) / width as f32;
+                let scale = 1.0 / (mean + self.epsilon).sqrt();
+                row.iter_mut().zip(&self.weight).for_each(|(x, &weight)| *x = E::round(E::round(*x * scale) * weight));
+            },
+        );
+    }
 }
 
 /// In eight interleaved partial sums, added in order: a fixed order that vectorises.
@@ -52,12 +61,15 @@ mod tests {
     fn a_row_is_scaled_to_unit_size_and_weighted() {
         let row = [3.0, -4.0, 0.0, 0.0];
         let x = Matrix::from_rows(4, [&row[..]].into_iter());
-        let y = rms_norm::<f32>(&x, &[1.0, 1.0, 1.0, 2.0]);
+        let norm = |weight: [f32; 4], epsilon| Norm { weight: weight.into(), epsilon };
+        let y = norm([1.0, 1.0, 1.0, 2.0], 1e-6).of::<f32>(&x);
         for (got, expected) in y.row(0).iter().zip([1.2, -1.6, 0.0, 0.0]) {
             assert!((got - expected).abs() < 1e-6, "{got}");
         }
         // 1.2 in bf16 is 1.203125; times 1.0078125, rounded again.
-        let y = rms_norm::<bf16>(&x, &[1.007_812_5; 4]);
+        let y = norm([1.007_812_5; 4], 1e-6).of::<bf16>(&x);
         assert_eq!(y.row(0)[0], bf16::from_f32(1.203_125 * 1.007_812_5).to_f32());
+        // A mean of squares of 6.25, and of 25 with epsilon.
+        assert_eq!(norm([1.0; 4], 18.75).of::<f32>(&x).row(0), [0.6, -0.8, 0.0, 0.0]);
     }
 }

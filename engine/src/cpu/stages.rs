@@ -5,9 +5,9 @@ use super::executor::{CpuBackend, Running};
 use super::lanes::{Lanes, Region};
 use super::matrix::Matrix;
 use super::model::distance;
-use crate::architecture::Family;
 use crate::layout::Layout;
 use crate::live::{Lane, NOT_FINITE, Ran, Work, choose};
+use crate::models::family::ExitSignal;
 use crate::units::Depth;
 
 /// Lanes whose logits are computed at once to be scored.
@@ -16,7 +16,7 @@ const SCORED_AT_ONCE: usize = 64;
 /// Activations on their way through the loop.
 struct Start {
     state: Matrix,
-    /// Huginn's injected embedding; no rows for Ouro.
+    /// The embedded tokens that every loop sees; no rows where none does.
     injected: Matrix,
 }
 
@@ -39,9 +39,9 @@ impl<E: Element> CpuBackend<E> {
         }
         let running = lanes.iter().map(|lane| &self.running[lane.place as usize]);
         let state = Matrix::from_rows(self.model.hidden, running.clone().map(|running| running.state.as_slice()));
-        let injected = match self.model.family {
-            Family::Ouro => Matrix::zeros(0, self.model.hidden),
-            Family::Huginn => Matrix::from_rows(self.model.hidden, running.map(|running| running.injected.as_slice())),
+        let injected = match self.model.form.injects {
+            true => Matrix::from_rows(self.model.hidden, running.map(|running| running.injected.as_slice())),
+            false => Matrix::zeros(0, self.model.hidden),
         };
         let depths: Vec<Depth> = lanes.iter().map(|lane| lane.depth).collect();
         let state = self.cycle(state, &injected, lanes, &depths);
@@ -50,9 +50,9 @@ impl<E: Element> CpuBackend<E> {
             let running = &mut self.running[lane.place as usize];
             running.depth = lane.depth.0;
             if work.signals {
-                signals.push(match self.model.family {
-                    Family::Ouro => self.model.hazards(state.row(i)),
-                    Family::Huginn => [distance(state.row(i), &running.state), 0.0],
+                signals.push(match self.model.form.exit {
+                    ExitSignal::Hazard => self.model.hazards(state.row(i)),
+                    ExitSignal::Distance => [distance(state.row(i), &running.state), 0.0],
                 });
             }
             running.state.copy_from_slice(state.row(i));
@@ -95,9 +95,9 @@ impl<E: Element> CpuBackend<E> {
         let embedded = self.model.embed(ids);
         let boundary = self.boundary_lanes(lanes);
         let x = self.model.prelude(embedded, &boundary, &mut self.boundary);
-        match self.model.family {
-            Family::Ouro => Start { state: x, injected: Matrix::zeros(0, self.model.hidden) },
-            Family::Huginn => Start { state: self.initial_state(lanes), injected: x },
+        match self.model.form.injects {
+            true => Start { state: self.initial_state(lanes), injected: x },
+            false => Start { state: x, injected: Matrix::zeros(0, self.model.hidden) },
         }
     }
 

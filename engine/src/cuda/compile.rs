@@ -8,7 +8,9 @@ use cudarc::nvrtc::sys;
 
 use super::device::{Device, Kernel};
 use super::error::CudaError;
-use crate::architecture::{Architecture, Family};
+use crate::architecture::Architecture;
+use crate::models::family::{ExitSignal, Norms};
+use crate::models::rope::RopeForm;
 
 const COMMON: &str = concat!(include_str!("kernels/common.cuh"), include_str!("kernels/rope.cuh"));
 
@@ -70,19 +72,22 @@ pub(super) fn sources(arch: &str) -> impl Iterator<Item = &'static Source> {
 
 /// The model's shape as the kernels see it.
 fn defines(architecture: &Architecture, block_tokens: u32) -> Vec<String> {
-    let a = architecture;
-    let ouro = u64::from(a.family == Family::Ouro);
-    [
+    let (a, form) = (architecture, architecture.form());
+    let numbers = [
         ("HIDDEN", a.hidden),
         ("FFN", a.ffn),
         ("HEADS", a.heads),
+        ("KV_HEADS", a.kv_heads()),
         ("HEAD_DIM", a.head_dim),
         ("VOCAB", a.vocab),
-        ("OURO", ouro),
         ("BLOCK_TOKENS", u64::from(block_tokens)),
-    ]
-    .map(|(name, value)| format!("-D{name}={value}"))
-    .to_vec()
+        ("NORMS_BRANCH", u64::from(form.norms == Norms::Branch)),
+        ("ROPE_HALVES", u64::from(form.rope == RopeForm::Halves)),
+        ("EXIT_HAZARD", u64::from(form.exit == ExitSignal::Hazard)),
+    ];
+    let mut defines: Vec<String> = numbers.map(|(name, value)| format!("-D{name}={value}")).to_vec();
+    defines.push(format!("-DNORM_EPSILON={:e}f", a.norm_epsilon()));
+    defines
 }
 
 /// Machine code of a file for a model: from the cache, or compiled.

@@ -7,8 +7,9 @@ use super::device::{Device, Kernel, Shape, arguments};
 use super::error::CudaError;
 use super::memory::{Address, Buffer};
 use super::options::WeightSource;
-use crate::architecture::{Architecture, Family};
-use crate::models::tensor_names::{Part, TensorSpec, huginn_block, optional, ouro_layer, required};
+use crate::architecture::Architecture;
+use crate::models::family::{self, LOOKAHEAD_GATE, LayerNames};
+use crate::models::tensor_spec::TensorSpec;
 use crate::models::weights::name_hash;
 
 /// A linear layer `[outputs, inputs]`.
@@ -25,7 +26,7 @@ pub(super) struct Layer {
     /// Before and after attention, before and after the MLP.
     pub(super) norms: [Address; 4],
     pub(super) qkv: Linear,
-    /// Huginn.
+    /// Added to queries and keys, or 0.
     pub(super) qk_bias: Address,
     pub(super) out: Linear,
     pub(super) gate_up: Linear,
@@ -63,7 +64,7 @@ pub(super) struct Model {
     pub(super) adapter: Option<Linear>,
     pub(super) final_norm: Address,
     pub(super) head: Linear,
-    /// Ouro: weights and bias of the released and of the lookahead gate; 0 where there is none.
+    /// Weights and bias of the released and of the lookahead gate; 0 where there is none.
     pub(super) gates: [(Address, Address); 2],
     pub(super) has_lookahead_gate: bool,
     #[cfg_attr(not(test), expect(dead_code, reason = "owned here, read by address"))]
@@ -116,40 +117,30 @@ impl Loader<'_> {
 impl Model {
     fn new(device: &Device, architecture: &Architecture, source: WeightSource<'_>) -> Result<Self, CudaError> {
         let fill = kernel(device, architecture, "fill.cu", "fill_weights")?;
-        let mut specs = required(architecture);
-        specs.extend(optional(architecture));
+        let mut specs = family::required(architecture);
+        specs.extend(family::optional(architecture));
         let mut loader = Loader { device, fill, source, specs, buffers: Vec::new() };
-        let a = architecture;
+        let (a, names) = (architecture, family::names(architecture));
         let hidden = a.hidden as usize;
-        let layers = |loader: &mut Loader<'_>, part, count: u64| {
-            (0..count as usize)
-                .map(|i| match a.family {
-                    Family::Ouro => ouro(loader, a, i),
-                    Family::Huginn => huginn(loader, a, part, i),
-                })
-                .collect::<Result<Vec<_>, _>>()
+        let mut layers = |names: &[LayerNames]| {
+            names.iter().map(|names| layer(&mut loader, a, names)).collect::<Result<Vec<_>, _>>()
         };
-        let prelude = layers(&mut loader, Part::Prelude, a.prelude_layers)?;
-        let core = layers(&mut loader, Part::Core, a.core_layers)?;
-        let coda = layers(&mut loader, Part::Coda, a.coda_layers)?;
-        let head = |weights| Linear { weights, outputs: a.vocab as usize, inputs: hidden };
+        let (prelude, core, coda) = (layers(&names.prelude)?, layers(&names.core)?, layers(&names.coda)?);
         let mut gates = [(0, 0); 2];
-        let (embedding, head, final_norm, adapter) = match a.family {
-            Family::Ouro => {
-                let names = ["model.early_exit_gate", "lookahead_gate"];
-                for (gate, name) in gates.iter_mut().zip(names).take(1 + usize::from(source.has_lookahead_gate())) {
-                    *gate = (loader.one(format!("{name}.weight"))?, loader.one(format!("{name}.bias"))?);
-                }
-                let embedding = loader.one("model.embed_tokens.weight")?;
-                (embedding, head(loader.one("lm_head.weight")?), loader.one("model.norm.weight")?, None)
+        let lookahead = source.has_lookahead_gate().then_some(LOOKAHEAD_GATE);
+        for (gate, name) in gates.iter_mut().zip([names.gate.as_deref(), lookahead]) {
+            if let Some(name) = name {
+                *gate = (loader.one(format!("{name}.weight"))?, loader.one(format!("{name}.bias"))?);
             }
-            Family::Huginn => {
-                let embedding = loader.one("transformer.wte.weight")?;
-                let adapter =
-                    Linear { weights: loader.one("transformer.adapter.weight")?, outputs: hidden, inputs: 2 * hidden };
-                (embedding, head(embedding), loader.one("transformer.ln_f.weight")?, Some(adapter))
-            }
+        }
+        let embedding = loader.one(names.embedding.as_str())?;
+        let head = if names.head == names.embedding { embedding } else { loader.one(names.head.as_str())? };
+        let head = Linear { weights: head, outputs: a.vocab as usize, inputs: hidden };
+        let adapter = match names.adapter {
+            Some(name) => Some(Linear { weights: loader.one(name)?, outputs: hidden, inputs: 2 * hidden }),
+            None => None,
         };
+        let final_norm = loader.one(names.final_norm)?;
         device.synchronize()?;
         let buffers = loader.buffers;
         Ok(Self {
@@ -169,53 +160,22 @@ impl Model {
     }
 }
 
-fn block(a: &Architecture, norms: [Address; 4], [qkv, qk_bias, out, gate_up, down]: [Address; 5]) -> Layer {
-    let (hidden, ffn, attention) = (a.hidden as usize, a.ffn as usize, (a.heads * a.head_dim) as usize);
+fn layer(loader: &mut Loader<'_>, a: &Architecture, names: &LayerNames) -> Result<Layer, CudaError> {
+    let (hidden, ffn) = (a.hidden as usize, a.ffn as usize);
+    let (queries, kv) = (a.query_width() as usize, a.kv_width() as usize);
     let linear = |weights, outputs, inputs| Linear { weights, outputs, inputs };
-    Layer {
-        norms,
-        qkv: linear(qkv, 3 * attention, hidden),
-        qk_bias,
-        out: linear(out, hidden, attention),
-        gate_up: linear(gate_up, 2 * ffn, hidden),
-        down: linear(down, hidden, ffn),
+    let mut norms = [0; 4];
+    for (norm, name) in norms.iter_mut().zip(&names.norms) {
+        *norm = loader.one(name.as_str())?;
     }
-}
-
-fn ouro(loader: &mut Loader<'_>, a: &Architecture, layer: usize) -> Result<Layer, CudaError> {
-    let name = |tensor: &str| ouro_layer(layer, tensor);
-    let norms = [
-        loader.one(name("input_layernorm"))?,
-        loader.one(name("input_layernorm_2"))?,
-        loader.one(name("post_attention_layernorm"))?,
-        loader.one(name("post_attention_layernorm_2"))?,
-    ];
-    let weights = [
-        loader.stack(&["q", "k", "v"].map(|p| name(&format!("self_attn.{p}_proj"))))?,
-        0,
-        loader.one(name("self_attn.o_proj"))?,
-        loader.stack(&["gate", "up"].map(|p| name(&format!("mlp.{p}_proj"))))?,
-        loader.one(name("mlp.down_proj"))?,
-    ];
-    Ok(block(a, norms, weights))
-}
-
-fn huginn(loader: &mut Loader<'_>, a: &Architecture, part: Part, layer: usize) -> Result<Layer, CudaError> {
-    let name = |tensor: &str| huginn_block(part, layer, tensor);
-    let norms = [
-        loader.one(name("norm_1.weight"))?,
-        loader.one(name("norm_2.weight"))?,
-        loader.one(name("norm_3.weight"))?,
-        loader.one(name("norm_4.weight"))?,
-    ];
-    let weights = [
-        loader.one(name("attn.Wqkv.weight"))?,
-        loader.one(name("attn.qk_bias"))?,
-        loader.one(name("attn.proj.weight"))?,
-        loader.one(name("mlp.fc.weight"))?,
-        loader.one(name("mlp.proj.weight"))?,
-    ];
-    Ok(block(a, norms, weights))
+    Ok(Layer {
+        norms,
+        qkv: linear(loader.stack(&names.qkv)?, queries + 2 * kv, hidden),
+        qk_bias: names.qk_bias.as_ref().map_or(Ok(0), |name| loader.one(name.as_str()))?,
+        out: linear(loader.one(names.out.as_str())?, hidden, queries),
+        gate_up: linear(loader.stack(&names.gate_up)?, 2 * ffn, hidden),
+        down: linear(loader.one(names.down.as_str())?, hidden, ffn),
+    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::device::{Device, Kernel, Shape, arguments};
 use super::error::CudaError;
 use super::lt::Lt;
 use super::memory::Address;
-use crate::architecture::{Architecture, Family};
+use crate::architecture::Architecture;
 
 /// Up to so many rows attention runs in blocks of 8 warps.
 const FEW_ROWS: usize = 4;
@@ -43,8 +43,11 @@ impl Ops {
                 "hidden, ffn, head_dim and vocab must be multiples of 8: rows are read 16 bytes at a time"
             }
             a if a.head_dim > 128 => "head_dim must be at most 128",
-            a if a.family == Family::Ouro && a.prelude_layers + a.coda_layers > 0 => {
-                "Ouro has no layers outside the loop"
+            a if !a.form().injects && a.prelude_layers + a.coda_layers > 0 => {
+                "a model whose loop starts from the embedding has no layers outside the loop"
+            }
+            a if a.form().injects && (a.prelude_layers == 0 || a.coda_layers == 0) => {
+                "a model whose loop joins the embedded token has layers before and behind the loop"
             }
             _ => "",
         };

@@ -8,7 +8,6 @@ use super::ops::Ops;
 use super::products::Phase;
 use super::store::{Pool, Store};
 use super::upload::SPLIT;
-use crate::architecture::Family;
 use crate::layout::Layout;
 use crate::models::initial_state::InitialState;
 use crate::units::Depth;
@@ -91,26 +90,22 @@ impl Run<'_> {
     /// Embedding and the layers before the loop.
     pub(super) fn prelude(&mut self) -> Result<(), CudaError> {
         let (s, m) = (self.store, self.model);
-        let scale = match m.architecture.family {
-            Family::Ouro => 1.0,
-            Family::Huginn => (m.architecture.hidden as f32).sqrt(),
-        };
+        let form = m.architecture.form();
+        let scale = if form.scales_embedding { (m.architecture.hidden as f32).sqrt() } else { 1.0 };
         let (header, rows, x, y) = (self.rows.header, self.rows.rows, s.x.address(), s.y.address());
         self.ops.embed([header, rows, s.inputs.address(), m.embedding, x], scale, self.rows.count)?;
-        match m.architecture.family {
-            Family::Ouro => self.norm(Norm { x, state: self.state(), ..Norm::default() }),
-            Family::Huginn => {
-                self.norm(Norm { x, next_norm: m.prelude[0].norms[0], y_out: y, ..Norm::default() })?;
-                let end = End { x_out: x, ..End::default() };
-                self.layers(&m.prelude, Region::Boundary { first: 0 }, end)?;
-                let noise = match self.initial_state {
-                    InitialState::Zero => None,
-                    InitialState::Noise { seed } => Some(seed),
-                };
-                let addresses = [header, rows, x, self.injected(), self.state()];
-                self.ops.start_loop(addresses, (self.decode(), noise), self.rows.count)
-            }
+        if !form.injects {
+            return self.norm(Norm { x, state: self.state(), ..Norm::default() });
         }
+        self.norm(Norm { x, next_norm: m.prelude[0].norms[0], y_out: y, ..Norm::default() })?;
+        let end = End { x_out: x, ..End::default() };
+        self.layers(&m.prelude, Region::Boundary { first: 0 }, end)?;
+        let noise = match self.initial_state {
+            InitialState::Zero => None,
+            InitialState::Noise { seed } => Some(seed),
+        };
+        let addresses = [header, rows, x, self.injected(), self.state()];
+        self.ops.start_loop(addresses, (self.decode(), noise), self.rows.count)
     }
 
     /// One loop. `depth` 0: each row's own.
@@ -134,7 +129,7 @@ impl Run<'_> {
     /// The state and, in decode, its exit signal.
     fn core_end(&self) -> End {
         let (s, m) = (self.store, self.model);
-        let final_norm = if m.architecture.family == Family::Ouro { m.final_norm } else { 0 };
+        let final_norm = if m.architecture.form().injects { 0 } else { m.final_norm };
         let signals = if self.decode() { s.results.at(s.signals_at()) } else { 0 };
         End { final_norm, state: self.state(), signals, ..End::default() }
     }
@@ -161,15 +156,13 @@ impl Run<'_> {
     pub(super) fn coda(&mut self) -> Result<(), CudaError> {
         let (s, m) = (self.store, self.model);
         let (x, y) = (s.x.address(), s.y.address());
-        match m.architecture.family {
-            Family::Ouro => self.norm_states(Norm { x_out: y, ..Norm::default() }),
-            Family::Huginn => {
-                let (final_norm, next_norm) = (m.final_norm, m.coda[0].norms[0]);
-                self.norm_states(Norm { final_norm, next_norm, x_out: x, y_out: y, ..Norm::default() })?;
-                let end = End { final_norm, x_out: y, ..End::default() };
-                self.layers(&m.coda, Region::Boundary { first: m.prelude.len() }, end)
-            }
+        if !m.architecture.form().injects {
+            return self.norm_states(Norm { x_out: y, ..Norm::default() });
         }
+        let (final_norm, next_norm) = (m.final_norm, m.coda[0].norms[0]);
+        self.norm_states(Norm { final_norm, next_norm, x_out: x, y_out: y, ..Norm::default() })?;
+        let end = End { final_norm, x_out: y, ..End::default() };
+        self.layers(&m.coda, Region::Boundary { first: m.prelude.len() }, end)
     }
 
     /// LM head and the choice of a token for `count` rows of `x`.

@@ -6,8 +6,8 @@ use super::memory::{Address, Buffer};
 use super::stream::{SHARES_MAX, STREAM_ROWS_MAX};
 use super::upload::{Offsets, QUERIES, SPLIT};
 use crate::architecture::Architecture;
-use crate::cpu::rope_factors;
 use crate::live::LiveConfig;
+use crate::models::rope::Rope;
 
 /// One KV pool.
 #[derive(Debug)]
@@ -79,14 +79,15 @@ impl Store {
     ) -> Result<Self, CudaError> {
         let (a, config) = (architecture, &live.scheduler);
         let kv = &config.kv;
-        let (hidden, ffn, attention) = (a.hidden as usize, a.ffn as usize, (a.heads * a.head_dim) as usize);
+        let (hidden, ffn) = (a.hidden as usize, a.ffn as usize);
+        let (attention, kv_width) = (a.query_width() as usize, a.kv_width() as usize);
         let planes = usize::from(kv.layout.planes(config.r_max));
         let block_tokens = kv.block_tokens as usize;
         let boundary_layers = (a.prelude_layers + a.coda_layers) as usize;
         let pages = kv.blocks as usize / planes;
         let boundary_blocks = if kv.boundary_layers { pages } else { 0 };
         let pool = |layers: usize, blocks: usize, what: &str| {
-            let block_numbers = (2 * attention * block_tokens) as u64;
+            let block_numbers = (2 * kv_width * block_tokens) as u64;
             let layer_numbers = block_numbers * blocks as u64;
             let buffer = Buffer::zeroed(device, layers * layer_numbers as usize * 2, what)?;
             Ok::<_, CudaError>(Pool { buffer, layer_numbers, block_numbers, layers })
@@ -98,7 +99,7 @@ impl Store {
         let items_max = window * (pages * block_tokens / SPLIT as usize) + rows_max + 1;
         let tiles_max = tokens_max / QUERIES as usize + slots + 1;
         let upload_bytes = 4096 + 64 * (tokens_max + rows_max) + 16 * (2 * items_max + pages + tiles_max);
-        let factors = rope_factors(a.family, a.head_dim as usize, config.max_context_tokens);
+        let factors = Rope::new(a).table(config.max_context_tokens);
         let bytes = |numbers: usize, what: &str| Buffer::zeroed(device, numbers, what);
         let store = Self {
             core: pool(a.core_layers as usize, kv.blocks as usize, "the core's KV pool")?,
@@ -121,7 +122,7 @@ impl Store {
                 (tokens_max * hidden * 2).max(SHARES_MAX * rows_max.max(STREAM_ROWS_MAX) * hidden * 4),
                 "branches",
             )?,
-            qkv: bytes(tokens_max * 3 * attention * 2, "queries, keys and values")?,
+            qkv: bytes(tokens_max * (attention + 2 * kv_width) * 2, "queries, keys and values")?,
             attended: bytes(tokens_max * attention * 2, "attention outputs")?,
             wide: bytes(tokens_max * 2 * ffn * 2, "MLP activations")?,
             gated: bytes(tokens_max * ffn * 2, "gated MLP activations")?,

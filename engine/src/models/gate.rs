@@ -4,7 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::architecture::{Architecture, Family};
+use super::family::ExitSignal;
+use crate::architecture::Architecture;
 use crate::units::Depth;
 
 /// A live exit gate as a scenario asks for it.
@@ -66,11 +67,11 @@ impl Default for GateMemory {
 impl Gate {
     /// The gate of a model that runs up to `r_max` loops. `trained_lookahead`: the weights hold `lookahead_gate.*`.
     pub fn new(spec: GateSpec, architecture: &Architecture, r_max: Depth, trained_lookahead: bool) -> Self {
-        let (signal, delay) = match (architecture.family, spec.lookahead) {
-            (Family::Ouro, false) => (Signal::Hazard, 0),
-            (Family::Ouro, true) if trained_lookahead => (Signal::NextHazard, 0),
-            (Family::Ouro, true) => (Signal::Hazard, 1),
-            (Family::Huginn, lookahead) => (Signal::Distance, u8::from(lookahead)),
+        let (signal, delay) = match (architecture.form().exit, spec.lookahead) {
+            (ExitSignal::Hazard, false) => (Signal::Hazard, 0),
+            (ExitSignal::Hazard, true) if trained_lookahead => (Signal::NextHazard, 0),
+            (ExitSignal::Hazard, true) => (Signal::Hazard, 1),
+            (ExitSignal::Distance, lookahead) => (Signal::Distance, u8::from(lookahead)),
         };
         // r_min counts the lookahead's loop; the criterion itself may fire one loop before. A trained lookahead
         // gate speaks of the next loop, so the depth that it speaks of starts at r_min.

@@ -1,17 +1,20 @@
-//! One weight tensor: bf16 or f32, owned or inside a memory-mapped file.
+//! One weight tensor: bf16, f16 or f32, owned or inside a memory-mapped file.
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use half::bf16;
+use half::{bf16, f16};
 use memmap2::Mmap;
+use rayon::prelude::*;
 
 /// How a tensor's numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
     /// The upper half of an f32.
     Bf16,
+    /// IEEE half precision.
+    F16,
     /// IEEE single precision.
     F32,
 }
@@ -20,7 +23,7 @@ impl Dtype {
     /// Bytes of one number.
     pub fn bytes(self) -> usize {
         match self {
-            Self::Bf16 => 2,
+            Self::Bf16 | Self::F16 => 2,
             Self::F32 => 4,
         }
     }
@@ -86,6 +89,7 @@ impl Tensor {
     pub fn to_bf16(&self) -> Cow<'_, [bf16]> {
         match self.dtype() {
             Dtype::Bf16 => cast(self.bytes()),
+            Dtype::F16 => cast::<f16>(self.bytes()).iter().map(|x| bf16::from_f32(x.to_f32())).collect(),
             Dtype::F32 => cast::<f32>(self.bytes()).iter().map(|&x| bf16::from_f32(x)).collect(),
         }
     }
@@ -95,6 +99,18 @@ impl Tensor {
         match self.dtype() {
             Dtype::F32 => cast(self.bytes()),
             Dtype::Bf16 => cast::<bf16>(self.bytes()).iter().map(|x| x.to_f32()).collect(),
+            Dtype::F16 => cast::<f16>(self.bytes()).iter().map(|x| x.to_f32()).collect(),
+        }
+    }
+
+    /// The first number that is infinite or none, by its index in storage.
+    pub fn first_not_finite(&self) -> Option<usize> {
+        // An exponent of ones.
+        let narrow = |mask: u16| cast::<u16>(self.bytes()).par_iter().position_first(|bits| bits & mask == mask);
+        match self.dtype() {
+            Dtype::Bf16 => narrow(0x7f80),
+            Dtype::F16 => narrow(0x7c00),
+            Dtype::F32 => cast::<f32>(self.bytes()).par_iter().position_first(|x| !x.is_finite()),
         }
     }
 
@@ -105,6 +121,7 @@ impl Tensor {
         match self.dtype() {
             Dtype::F32 => cast(bytes).into_owned(),
             Dtype::Bf16 => cast::<bf16>(bytes).iter().map(|x| x.to_f32()).collect(),
+            Dtype::F16 => cast::<f16>(bytes).iter().map(|x| x.to_f32()).collect(),
         }
     }
 }

@@ -8,9 +8,10 @@ use rayon::prelude::*;
 use thiserror::Error;
 
 use super::counter::{Stream, centred, draw};
-use super::safetensors_file;
+use super::family::{self, ALIASES, HEAD, LOOKAHEAD_GATE};
+use super::safetensors_file::{self, Read};
 use super::tensor::Tensor;
-use super::tensor_names::{Fill, TensorSpec, ignored, optional, required};
+use super::tensor_spec::{Fill, TensorSpec};
 use crate::architecture::Architecture;
 
 /// Why weights could not be loaded.
@@ -25,10 +26,68 @@ pub enum WeightsError {
         source: std::io::Error,
     },
     /// A folder without weights.
-    #[error("{} holds neither model.safetensors nor model.safetensors.index.json", folder.display())]
+    #[error("{} holds neither model.safetensors nor model.safetensors.index.json{}", folder.display(), pickled(*pickles))]
     NoFiles {
         /// The folder.
         folder: PathBuf,
+        /// It holds weights in PyTorch's own form.
+        pickles: bool,
+    },
+    /// What stands for a file that was not fetched.
+    #[error("{} is a pointer of Git's large file storage and not the file: fetch it with `git lfs pull`", path.display())]
+    Pointer {
+        /// The file.
+        path: PathBuf,
+    },
+    /// PyTorch's own form, which can hold programs.
+    #[error("{} is a PyTorch file: save the model as safetensors (`save_pretrained(.., safe_serialization=True)`)", path.display())]
+    Pickle {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that ends too early.
+    #[error("{} is cut off: it has {bytes} bytes, its header speaks of others; fetch it again", path.display())]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: usize,
+    },
+    /// An index that names a file elsewhere.
+    #[error("{}: `{tensor}` must be in a file of this folder, not in `{shard}`", path.display())]
+    Outside {
+        /// The index.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The file that it names.
+        shard: String,
+    },
+    /// A tensor that two files hold.
+    #[error("{}: `{name}` is in another file too: which one is right cannot be told", path.display())]
+    Twice {
+        /// The second file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+    },
+    /// A tensor in numbers of another kind.
+    #[error("`{name}` is stored as {dtype}: only BF16, F16 and F32 are read, so convert it")]
+    Dtype {
+        /// The tensor.
+        name: String,
+        /// Its numbers.
+        dtype: String,
+    },
+    /// A tensor with a number that is none.
+    #[error(
+        "`{name}` holds a number that is infinite or no number, at index {index}: the file is damaged, or training diverged"
+    )]
+    NotFinite {
+        /// The tensor.
+        name: String,
+        /// Where, in storage order.
+        index: usize,
     },
     /// An index that is not one.
     #[error("{}: an index must map tensor names to files under `weight_map`: {source}", path.display())]
@@ -47,7 +106,7 @@ pub enum WeightsError {
         source: safetensors::SafeTensorError,
     },
     /// A tensor that the model needs is not there.
-    #[error("the weights lack `{name}` {shape:?} in bf16 or f32{}", hint(found.as_deref()))]
+    #[error("the weights lack `{name}` {shape:?}{}", hint(found.as_deref()))]
     Missing {
         /// The released name.
         name: String,
@@ -82,28 +141,67 @@ fn hint(found: Option<&str>) -> String {
     found.map(|name| format!("; is it the one named `{name}`?")).unwrap_or_default()
 }
 
+fn pickled(pickles: bool) -> &'static str {
+    let hint = "; pytorch_model.bin is not read, so save the model as safetensors";
+    if pickles { hint } else { "" }
+}
+
 /// A complete set of a model's tensors.
 #[derive(Clone, Debug)]
 pub struct Weights {
     tensors: BTreeMap<String, Tensor>,
+    warnings: Vec<String>,
 }
 
 impl Weights {
-    /// Maps the weights in a safetensors file, an index, or a folder with either, and checks every name and shape.
+    /// Maps the weights in a safetensors file, an index, or a folder with either, and checks every name, shape and number.
+    ///
+    /// # Errors
+    /// A file is missing or broken; a tensor is missing, of another shape, not finite, or of no use to the model.
     pub fn load(path: &Path, architecture: &Architecture) -> Result<Self, WeightsError> {
-        Self::from_tensors(safetensors_file::read(path)?, architecture)
+        let Read { tensors, others } = safetensors_file::read(path)?;
+        let needed = |name: &&String| !family::is_ignored(architecture, name);
+        if let Some(name) = others.keys().find(needed) {
+            return Err(WeightsError::Dtype { name: name.clone(), dtype: others[name].clone() });
+        }
+        let weights = Self::from_tensors(tensors, architecture)?;
+        for (name, tensor) in weights.iter() {
+            if let Some(index) = tensor.first_not_finite() {
+                return Err(WeightsError::NotFinite { name: name.into(), index });
+            }
+        }
+        Ok(weights)
     }
 
-    /// Checks that `tensors` are exactly the model's.
+    /// Checks that `tensors` are exactly the model's, by released names or their public aliases.
+    ///
+    /// # Errors
+    /// A tensor is missing, of another shape, or of no use to the model.
     pub fn from_tensors(
         mut tensors: BTreeMap<String, Tensor>,
         architecture: &Architecture,
     ) -> Result<Self, WeightsError> {
-        for name in ignored(architecture.family) {
-            tensors.remove(*name);
+        for (alias, name) in ALIASES {
+            if !tensors.contains_key(name)
+                && let Some(tensor) = tensors.remove(alias)
+            {
+                tensors.insert(name.into(), tensor);
+            }
         }
-        let required = required(architecture);
-        let optional = optional(architecture);
+        let mut warnings = Vec::new();
+        let embedding = family::names(architecture).embedding;
+        if architecture.tied_head()
+            && let (Some(head), Some(embedding)) = (tensors.get(HEAD), tensors.get(&embedding))
+            && (head.shape() != embedding.shape() || head.to_f32() != embedding.to_f32())
+        {
+            warnings.push(format!(
+                "`{HEAD}` differs from the embedding and is not used, since the config ties them; \
+                 if it was trained, set `tie_word_embeddings` (Huginn: `tie_embeddings`) to false"
+            ));
+        }
+        tensors.retain(|name, _| !family::is_ignored(architecture, name));
+        let required = family::required(architecture);
+        let optional = family::optional(architecture);
         let known = |name: &str| required.iter().chain(&optional).any(|spec| spec.name == name);
         let strangers: Vec<&String> = tensors.keys().filter(|name| !known(name)).collect();
         let half_optional = optional.iter().any(|spec| tensors.contains_key(&spec.name));
@@ -126,20 +224,33 @@ impl Weights {
         if let Some(&name) = strangers.first() {
             return Err(WeightsError::Unexpected { name: name.clone(), model: architecture.name.clone() });
         }
-        Ok(Self { tensors })
+        Ok(Self { tensors, warnings })
     }
 
     /// Random weights in bf16: a function of seed, tensor name and index, so the same on any machine and thread count.
     ///
     /// Linear layers keep the size of their input, norms stay near one and no weight is zero.
     pub fn random(architecture: &Architecture, seed: u64) -> Self {
-        Self { tensors: random(required(architecture), seed) }
+        Self { tensors: random(family::required(architecture), seed), warnings: Vec::new() }
     }
 
     /// [`Self::random`] with the optional tensors too (Ouro's trained lookahead gate).
     pub fn random_with_optional(architecture: &Architecture, seed: u64) -> Self {
-        let specs = required(architecture).into_iter().chain(optional(architecture)).collect();
-        Self { tensors: random(specs, seed) }
+        let specs = family::required(architecture).into_iter().chain(family::optional(architecture)).collect();
+        Self { tensors: random(specs, seed), warnings: Vec::new() }
+    }
+
+    /// Writes a safetensors file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn save(&self, path: &Path) -> Result<(), WeightsError> {
+        safetensors_file::write(path, &self.tensors)
+    }
+
+    /// What a reader should know of the files although they can be used.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// A tensor of the model. Panics if the model has none of that name.
@@ -159,7 +270,7 @@ impl Weights {
 
     /// True if the weights hold a trained lookahead gate.
     pub fn has_lookahead_gate(&self) -> bool {
-        self.tensors.contains_key("lookahead_gate.weight")
+        self.tensors.contains_key(&format!("{LOOKAHEAD_GATE}.weight"))
     }
 }
 

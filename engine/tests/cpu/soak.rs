@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use engine::architecture::{Architecture, Family};
+use engine::architecture::Architecture;
 use engine::cpu::{CpuExecutor, CpuOptions};
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::inbox::{Message, channel};
@@ -28,17 +28,14 @@ const OPEN: u32 = 256;
 fn micro() -> Architecture {
     Architecture {
         name: "micro".into(),
-        family: Family::Ouro,
         vocab: 64,
         hidden: 16,
         ffn: 16,
         heads: 1,
         head_dim: 16,
-        prelude_layers: 0,
         core_layers: 1,
-        coda_layers: 0,
         r_max: Depth(3),
-        r_min: Depth(2),
+        ..Architecture::builtin("tiny-ouro").unwrap()
     }
 }
 

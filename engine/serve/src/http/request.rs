@@ -10,81 +10,81 @@ use crate::text::Message;
 /// A body of `/v1/completions` or `/v1/chat/completions`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Body {
+pub(super) struct Body {
     /// The model's name.
-    pub model: Option<String>,
+    pub(super) model: Option<String>,
     /// Completions: what is to be continued.
-    pub prompt: Option<Prompts>,
+    pub(super) prompt: Option<Prompts>,
     /// Chat: what was said.
-    pub messages: Option<Vec<Message>>,
+    pub(super) messages: Option<Vec<Message>>,
     /// Output tokens at most.
-    pub max_tokens: Option<u32>,
+    pub(super) max_tokens: Option<u32>,
     /// The same, by its newer name.
-    pub max_completion_tokens: Option<u32>,
+    pub(super) max_completion_tokens: Option<u32>,
     /// Output tokens at least.
-    pub min_tokens: Option<u32>,
+    pub(super) min_tokens: Option<u32>,
     /// End tokens end nothing.
-    pub ignore_eos: Option<bool>,
+    pub(super) ignore_eos: Option<bool>,
     /// 0 takes the most probable token.
-    pub temperature: Option<f32>,
+    pub(super) temperature: Option<f32>,
     /// The most probable tokens that together reach this probability.
-    pub top_p: Option<f32>,
+    pub(super) top_p: Option<f32>,
     /// The k most probable tokens; 0 and -1 take all.
-    pub top_k: Option<i64>,
+    pub(super) top_k: Option<i64>,
     /// The same seed, the same draws.
-    pub seed: Option<i64>,
+    pub(super) seed: Option<i64>,
     /// Text that ends the output, and is not part of it.
-    pub stop: Option<Stops>,
+    pub(super) stop: Option<Stops>,
     /// Completions: how many of the most probable tokens are told. Chat: whether log-probabilities are.
-    pub logprobs: Option<FlagOrCount>,
+    pub(super) logprobs: Option<FlagOrCount>,
     /// Chat: how many of the most probable tokens are told.
-    pub top_logprobs: Option<u32>,
+    pub(super) top_logprobs: Option<u32>,
     /// Completions: the answer begins with the prompt.
-    pub echo: Option<bool>,
+    pub(super) echo: Option<bool>,
     /// Answers to each prompt.
-    pub n: Option<usize>,
+    pub(super) n: Option<usize>,
     /// Events as tokens are made.
-    pub stream: Option<bool>,
+    pub(super) stream: Option<bool>,
     /// What the events carry.
-    pub stream_options: Option<StreamOptions>,
+    pub(super) stream_options: Option<StreamOptions>,
     /// When tokens leave the loop.
-    pub exit: Option<Exit>,
+    pub(super) exit: Option<Exit>,
     /// No token leaves the loop early.
-    pub full_depth: Option<bool>,
+    pub(super) full_depth: Option<bool>,
     /// Refused unless it asks for nothing.
-    pub best_of: Option<usize>,
+    pub(super) best_of: Option<usize>,
     /// Refused unless it asks for nothing.
-    pub repetition_penalty: Option<f32>,
+    pub(super) repetition_penalty: Option<f32>,
     /// Refused unless it asks for nothing.
-    pub frequency_penalty: Option<f32>,
+    pub(super) frequency_penalty: Option<f32>,
     /// Refused unless it asks for nothing.
-    pub presence_penalty: Option<f32>,
+    pub(super) presence_penalty: Option<f32>,
 }
 
 /// What a stream's events carry.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct StreamOptions {
+pub(super) struct StreamOptions {
     /// The usage comes as a last event.
-    pub include_usage: Option<bool>,
+    pub(super) include_usage: Option<bool>,
     /// Every event has the usage so far.
-    pub continuous_usage_stats: Option<bool>,
+    pub(super) continuous_usage_stats: Option<bool>,
 }
 
 /// When tokens leave the loop, in place of what the server's settings say.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Exit {
+pub(super) struct Exit {
     /// In the unit of the model's gate.
-    pub threshold: Option<f32>,
+    pub(super) threshold: Option<f32>,
     /// No token leaves before this loop.
-    pub min_depth: Option<u8>,
+    pub(super) min_depth: Option<u8>,
 }
 
 /// A string or several.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-pub enum Stops {
+pub(super) enum Stops {
     /// One.
     One(String),
     /// Several.
@@ -94,7 +94,7 @@ pub enum Stops {
 /// What `logprobs` means depends on the path.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(untagged)]
-pub enum FlagOrCount {
+pub(super) enum FlagOrCount {
     /// Chat's.
     Flag(bool),
     /// Completions'.
@@ -103,11 +103,11 @@ pub enum FlagOrCount {
 
 /// What is to be continued: a string, ids, or a list of either.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Prompts(pub Vec<Prompt>);
+pub(super) struct Prompts(pub(super) Vec<Prompt>);
 
 /// One prompt.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Prompt {
+pub(super) enum Prompt {
     /// As text.
     Text(String),
     /// As token ids.

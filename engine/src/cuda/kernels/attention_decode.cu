@@ -20,7 +20,7 @@ struct DecodeArgs {
     const Row* rows;
     const Item* items;
     const bf16* qkv;
-    const bf16* qk_bias;   // Huginn
+    const bf16* qk_bias;   // or null
     const float2* factors; // by position, then pair
     bf16* pool;            // this layer's
     const int* tables;     // by slot: pages
@@ -42,7 +42,7 @@ __device__ __forceinline__ int address(const DecodeArgs& a, int slot, int depth,
         if (a.layout == 1 && !fresh) from = min(depth, (int)a.depths[page * BLOCK_TOKENS + token % BLOCK_TOKENS]);
         block = page * a.planes + plane_written(a.layout, from);
     }
-    return block * 2 * HEADS * BLOCK_TOKENS + token % BLOCK_TOKENS;
+    return block * 2 * KV_HEADS * BLOCK_TOKENS + token % BLOCK_TOKENS;
 }
 
 // The same of a token whose depth the kernel before may have noted: from L2, since L1 may hold what was there before.
@@ -77,9 +77,9 @@ extern "C" __global__ void decode_store(const __grid_constant__ DecodeArgs a) {
     if (blockIdx.x >= a.header->rows) return;
     const Row row = a.rows[blockIdx.x];
     const int depth = a.depth ? a.depth : row.depth;
-    const bf16* qkv = a.qkv + (size_t)blockIdx.x * 3 * ATTENTION;
+    const bf16* qkv = a.qkv + (size_t)blockIdx.x * QKV_WIDTH;
     bf16* to = a.pool + (size_t)address(a, row.slot, depth, row.position, true) * HEAD_DIM;
-    for (int i = threadIdx.x; i < HEADS * PAIRS; i += blockDim.x) {
+    for (int i = threadIdx.x; i < KV_HEADS * PAIRS; i += blockDim.x) {
         int head = i / PAIRS, pair = i % PAIRS;
         const bf16* bias = a.qk_bias ? a.qk_bias + ATTENTION + head * HEAD_DIM : nullptr;
         float x, y;
@@ -88,8 +88,8 @@ extern "C" __global__ void decode_store(const __grid_constant__ DecodeArgs a) {
         key[first_of(pair)] = narrow(x);
         key[second_of(pair)] = narrow(y);
     }
-    for (int i = threadIdx.x; i < ATTENTION; i += blockDim.x)
-        to[(size_t)(HEADS + i / HEAD_DIM) * BLOCK_TOKENS * HEAD_DIM + i % HEAD_DIM] = qkv[2 * ATTENTION + i];
+    for (int i = threadIdx.x; i < KV_WIDTH; i += blockDim.x)
+        to[(size_t)(KV_HEADS + i / HEAD_DIM) * BLOCK_TOKENS * HEAD_DIM + i % HEAD_DIM] = qkv[ATTENTION + KV_WIDTH + i];
     if (threadIdx.x == 0 && a.marks_depth) {
         int page = a.tables[(size_t)row.slot * a.pages_max + row.position / BLOCK_TOKENS];
         a.depths[page * BLOCK_TOKENS + row.position % BLOCK_TOKENS] = depth;
@@ -115,7 +115,7 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
 
     for (int w = blockIdx.x; w < work;) {
         const Item item = a.items[w / HEADS];
-        const int head = w % HEADS;
+        const int head = w % HEADS, kv_head = head / SHARING;
         const int length = item.position + 1, t0 = item.split * SPLIT, t1 = min(length, t0 + SPLIT);
         const int depth = a.depth ? a.depth : item.depth, fresh = STORED ? item.fresh : length - 1;
         const int token = t0 + tid, here = tid < SPLIT && token < t1;
@@ -123,7 +123,7 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
         __syncthreads();
 
         // Keys and values of earlier tokens were stored by earlier batches, so the first ones are fetched before the wait.
-        const size_t head_base = (size_t)head * BLOCK_TOKENS;
+        const size_t head_base = (size_t)kv_head * BLOCK_TOKENS;
         uint4 k[8], v[8];
         auto fetch = [&](int g) {
             #pragma unroll
@@ -134,7 +134,7 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
                 if (active && t < t1 && t < fresh) {
                     const bf16* p = a.pool + (head_base + addresses[t - t0]) * HEAD_DIM + c * 8;
                     k[j] = load_kv(p);
-                    v[j] = load_kv(p + (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM);
+                    v[j] = load_kv(p + (size_t)KV_HEADS * BLOCK_TOKENS * HEAD_DIM);
                 }
             }
         };
@@ -148,24 +148,34 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
         if (STORED && here && token >= fresh) addresses[tid] = address_now(a, item.slot, depth, token);
         if (tid == 0) shared_next = gridDim.x + atomicAdd(a.next, 1);
 
-        const bf16* qkv = a.qkv + (size_t)item.row * 3 * ATTENTION + head * HEAD_DIM;
+        const bf16* qkv = a.qkv + (size_t)item.row * QKV_WIDTH;
         if (pair < PAIRS) {
             float x, y;
-            turned(qkv, a.qk_bias ? a.qk_bias + head * HEAD_DIM : nullptr, factor, pair, x, y);
+            turned(qkv + head * HEAD_DIM, a.qk_bias ? a.qk_bias + head * HEAD_DIM : nullptr, factor, pair, x, y);
             query[first_of(pair)] = x;
             query[second_of(pair)] = y;
         }
         if (!STORED && t1 == length) {
+            // Every query head needs the new key and value; the first that shares them stores them.
+            const bool stores = head % SHARING == 0;
             bf16* to = a.pool + (head_base + addresses[length - 1 - t0]) * HEAD_DIM;
             if (pair < PAIRS) {
+                const int at = ATTENTION + kv_head * HEAD_DIM;
                 float x, y;
-                turned(qkv + ATTENTION, a.qk_bias ? a.qk_bias + ATTENTION + head * HEAD_DIM : nullptr, factor, pair, x, y);
+                turned(qkv + at, a.qk_bias ? a.qk_bias + at : nullptr, factor, pair, x, y);
                 int i = first_of(pair), j = second_of(pair);
-                to[i] = new_key[i] = narrow(x);
-                to[j] = new_key[j] = narrow(y);
+                new_key[i] = narrow(x);
+                new_key[j] = narrow(y);
+                if (stores) {
+                    to[i] = new_key[i];
+                    to[j] = new_key[j];
+                }
             }
-            to += (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM;
-            if (tid < HEAD_DIM) to[tid] = new_value[tid] = qkv[2 * ATTENTION + tid];
+            to += (size_t)KV_HEADS * BLOCK_TOKENS * HEAD_DIM;
+            if (tid < HEAD_DIM) {
+                new_value[tid] = qkv[ATTENTION + KV_WIDTH + kv_head * HEAD_DIM + tid];
+                if (stores) to[tid] = new_value[tid];
+            }
             if (tid == 0 && head == 0 && a.marks_depth) {
                 int page = a.tables[(size_t)item.slot * a.pages_max + item.position / BLOCK_TOKENS];
                 a.depths[page * BLOCK_TOKENS + item.position % BLOCK_TOKENS] = depth;
@@ -187,7 +197,7 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
                     if (STORED && t >= fresh && t < t1) {
                         const bf16* p = a.pool + (head_base + addresses[t - t0]) * HEAD_DIM + c * 8;
                         k[j] = load_kv(p);
-                        v[j] = load_kv(p + (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM);
+                        v[j] = load_kv(p + (size_t)KV_HEADS * BLOCK_TOKENS * HEAD_DIM);
                     } else if (!STORED && t == length - 1) {
                         k[j] = *(const uint4*)(new_key + c * 8);
                         v[j] = *(const uint4*)(new_value + c * 8);

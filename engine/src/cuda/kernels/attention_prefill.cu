@@ -32,30 +32,27 @@ extern "C" __global__ void prefill_store(const __grid_constant__ PrefillArgs a) 
     wait_for_previous();
     if (blockIdx.x >= a.header->rows) return;
     Row token = a.tokens[blockIdx.x];
-    bf16* qkv = a.qkv + (size_t)blockIdx.x * 3 * ATTENTION;
+    bf16* qkv = a.qkv + (size_t)blockIdx.x * QKV_WIDTH;
     int page = a.tables[(size_t)token.slot * a.pages_max + token.position / BLOCK_TOKENS], offset = token.position % BLOCK_TOKENS;
     int block = block_of(a, page, a.depth);
-    for (int i = threadIdx.x; i < HEADS * PAIRS; i += blockDim.x) {
+    // Query heads, then KV heads: the same channels of the projection and of the bias.
+    for (int i = threadIdx.x; i < (HEADS + KV_HEADS) * PAIRS; i += blockDim.x) {
         int head = i / PAIRS, pair = i % PAIRS, at = head * HEAD_DIM;
         float2 factor = a.factors[(size_t)token.position * PAIRS + pair];
-        #pragma unroll
-        for (int part = 0; part < 2; part++) {
-            bf16 *x = qkv + part * ATTENTION + at + first_of(pair), *y = qkv + part * ATTENTION + at + second_of(pair);
-            float p = widen(*x), q = widen(*y);
-            if (a.qk_bias) {
-                p = rounded(p + widen(a.qk_bias[part * ATTENTION + at + first_of(pair)]));
-                q = rounded(q + widen(a.qk_bias[part * ATTENTION + at + second_of(pair)]));
-            }
-            turn(p, q, factor);
-            bf16* to_x = part ? a.pool + kv_offset(block, 0, head, offset) + first_of(pair) : x;
-            bf16* to_y = part ? a.pool + kv_offset(block, 0, head, offset) + second_of(pair) : y;
-            *to_x = narrow(p);
-            *to_y = narrow(q);
+        bf16 *x = qkv + at + first_of(pair), *y = qkv + at + second_of(pair);
+        float p = widen(*x), q = widen(*y);
+        if (a.qk_bias) {
+            p = rounded(p + widen(a.qk_bias[at + first_of(pair)]));
+            q = rounded(q + widen(a.qk_bias[at + second_of(pair)]));
         }
+        turn(p, q, factor);
+        bf16* key = a.pool + kv_offset(block, 0, max(head - HEADS, 0), offset);
+        *(head < HEADS ? x : key + first_of(pair)) = narrow(p);
+        *(head < HEADS ? y : key + second_of(pair)) = narrow(q);
     }
-    for (int i = threadIdx.x; i < ATTENTION / 8; i += blockDim.x) {
+    for (int i = threadIdx.x; i < KV_WIDTH / 8; i += blockDim.x) {
         int head = i * 8 / HEAD_DIM, d = i * 8 % HEAD_DIM;
-        *(uint4*)(a.pool + kv_offset(block, 1, head, offset) + d) = load_activations(qkv + 2 * ATTENTION + i * 8);
+        *(uint4*)(a.pool + kv_offset(block, 1, head, offset) + d) = load_activations(qkv + ATTENTION + KV_WIDTH + i * 8);
     }
     if (threadIdx.x == 0 && a.marks_depth) a.depths[page * BLOCK_TOKENS + offset] = a.depth;
 }
@@ -84,10 +81,10 @@ extern "C" __global__ void __launch_bounds__(PREFILL_THREADS) prefill_attention(
                 if (inside) {
                     int page = table[position / BLOCK_TOKENS], offset = position % BLOCK_TOKENS, depth = a.depth;
                     if (by_exit) depth = min(depth, (int)a.depths[page * BLOCK_TOKENS + offset]);
-                    from += kv_offset(block_of(a, page, depth), 0, head, offset) + d;
+                    from += kv_offset(block_of(a, page, depth), 0, head / SHARING, offset) + d;
                 }
                 copy_async(to_k + t * DIM_STRIDE + d, from, inside);
-                copy_async(to_v + t * DIM_STRIDE + d, inside ? from + (size_t)HEADS * BLOCK_TOKENS * HEAD_DIM : from, inside);
+                copy_async(to_v + t * DIM_STRIDE + d, inside ? from + (size_t)KV_HEADS * BLOCK_TOKENS * HEAD_DIM : from, inside);
             }
         }
         copy_commit();
@@ -95,14 +92,14 @@ extern "C" __global__ void __launch_bounds__(PREFILL_THREADS) prefill_attention(
 
     // Queries as fragments; rows behind the chunk's end are zeros and are not stored.
     unsigned q[DIM / 16][4];
-    const bf16* queries = a.qkv + (size_t)tile.x * 3 * ATTENTION + head * HEAD_DIM;
+    const bf16* queries = a.qkv + (size_t)tile.x * QKV_WIDTH + head * HEAD_DIM;
     const int row = warp * 16 + g;
     #pragma unroll
     for (int i = 0; i < DIM / 16; i++)
         #pragma unroll
         for (int j = 0; j < 4; j++) {
             int r = row + (j & 1) * 8, d = i * 16 + (j >> 1) * 8 + (lane & 3) * 2;
-            q[i][j] = r < tile.y && d < HEAD_DIM ? *(const unsigned*)(queries + (size_t)r * 3 * ATTENTION + d) : 0;
+            q[i][j] = r < tile.y && d < HEAD_DIM ? *(const unsigned*)(queries + (size_t)r * QKV_WIDTH + d) : 0;
         }
     float o[DIM / 8][4], m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
     #pragma unroll

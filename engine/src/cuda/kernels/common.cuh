@@ -1,5 +1,6 @@
 // What every kernel shares: bf16 without a header, loads that keep their place around a dependency wait, and the model's
-// shape. The host defines HIDDEN, FFN, HEADS, HEAD_DIM, VOCAB, OURO (1 or 0) and BLOCK_TOKENS on the command line.
+// shape. The host defines HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB and BLOCK_TOKENS on the command line, and
+// NORM_EPSILON and, as 1 or 0, NORMS_BRANCH, ROPE_HALVES and EXIT_HAZARD, which say what the model's family does.
 //
 // bf16 is handled as raw bits: NVRTC then needs no include folder, and the rounding points are the ones in the text.
 
@@ -10,7 +11,9 @@
 typedef unsigned short bf16;
 typedef unsigned long long u64;
 
-constexpr int ATTENTION = HEADS * HEAD_DIM;
+constexpr int ATTENTION = HEADS * HEAD_DIM, KV_WIDTH = KV_HEADS * HEAD_DIM, QKV_WIDTH = ATTENTION + 2 * KV_WIDTH;
+// Consecutive query heads that share a KV head.
+constexpr int SHARING = HEADS / KV_HEADS;
 
 // What the host uploads for a batch, at a fixed address, so that one captured graph serves every batch of its bucket.
 // `place`: where a position's state and its input token lie, (slot, position mod window). `token`: its id, or -1 for the one
@@ -133,7 +136,7 @@ __device__ __forceinline__ float centred(u64 bits) {
 
 // Pools are [layer][block][K, V][head][token][dim]; a layer's base is added by the host.
 __device__ __forceinline__ size_t kv_offset(int block, int part, int head, int offset) {
-    return ((((size_t)block * 2 + part) * HEADS + head) * BLOCK_TOKENS + offset) * HEAD_DIM;
+    return ((((size_t)block * 2 + part) * KV_HEADS + head) * BLOCK_TOKENS + offset) * HEAD_DIM;
 }
 
 // Layouts, numbered as the host does: 0 depth_indexed, 1 last_exited, 2 shared, 3 first_then_shared.

@@ -11,15 +11,15 @@ struct NormArgs {
     const Row* rows;
     const bf16* x;          // the residual stream
     const void* branch;     // a branch's output to add, or null: bf16, or f32 in so many `shares` to be added first
-    const bf16* branch_norm; // Ouro: norms the branch; Huginn: norms the sum
-    const bf16* final_norm; // Ouro, end of a loop: norms the sum
+    const bf16* branch_norm; // norms the branch, or the sum
+    const bf16* final_norm; // norms the sum once more
     const bf16* next_norm;  // norms what the next GEMM reads
     bf16* x_out;            // the new residual stream, or null
     bf16* y_out;            // the next GEMM's input, or null
     bf16* state;            // end of a loop: the looped state, or null
-    const bf16* gates[2];   // Ouro: the released and the lookahead gate's weights, or null
+    const bf16* gates[2];   // the released and the lookahead gate's weights, or null
     const bf16* biases[2];
-    float2* signals;        // by row; Huginn: x is the normalised distance to the last state
+    float2* signals;        // by row; without gates x is the normalised distance to the last state
     int x_by_place;         // x is a state: read it at the row's place
     int state_by_place;
     int shares;             // 0: the branch is bf16
@@ -85,7 +85,7 @@ struct Vectors {
     }
     __device__ __forceinline__ void norm(const uint4* weight, float* scratch) {
         float mean = block_sum<NORM_THREADS / 32>(squares(), scratch) / HIDDEN;
-        float scale = 1.f / sqrtf(mean + 1e-6f);
+        float scale = 1.f / sqrtf(mean + NORM_EPSILON);
         #pragma unroll
         for (int j = 0; j < NORM_VECTORS; j++) {
             float w[8];
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS) norm_step(const __gri
         Vectors z;
         if (a.shares) z.load_shares((const float*)a.branch + (size_t)index * HIDDEN, a.shares);
         else z.load((const bf16*)a.branch + (size_t)index * HIDDEN);
-        if (OURO) {
+        if (NORMS_BRANCH) {
             z.norm(branch_norm, scratch);
             x.add(z);
         } else {
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS) norm_step(const __gri
         bf16* state = a.state + (size_t)(a.state_by_place ? place : index) * HIDDEN;
         if (a.signals) {
             float2 signal = make_float2(0, 0);
-            if (OURO) {
+            if (EXIT_HAZARD) {
                 for (int g = 0; g < 2; g++) if (a.gates[g]) {
                     float s = block_sum<NORM_THREADS / 32>(x.dot(a.gates[g]), scratch);
                     (g ? signal.y : signal.x) = 1.f / (1.f + expf(-(s + widen(*a.biases[g]))));

@@ -5,7 +5,7 @@
 extern "C" __global__ void move_blocks(bf16* pool, bf16* saved, const int2* jobs, int layers, u64 layer_stride, int restores) {
     launch_dependents();
     wait_for_previous();
-    constexpr int BLOCK = 2 * HEADS * BLOCK_TOKENS * HEAD_DIM;
+    constexpr int BLOCK = 2 * KV_HEADS * BLOCK_TOKENS * HEAD_DIM;
     int2 job = jobs[blockIdx.x];
     uint4* in_pool = (uint4*)(pool + blockIdx.y * layer_stride + (size_t)job.x * BLOCK);
     uint4* in_host = (uint4*)(saved + ((size_t)job.y * layers + blockIdx.y) * BLOCK);

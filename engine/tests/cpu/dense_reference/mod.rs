@@ -135,7 +135,11 @@ impl DenseModel {
             }
             x = x.iter().map(|x| self.norm(x, "transformer.ln_f.weight")).collect();
         }
-        let head = if family == Family::Ouro { "lm_head.weight" } else { "transformer.wte.weight" };
+        let embedding = match family {
+            Family::Ouro => "model.embed_tokens.weight",
+            Family::Huginn => "transformer.wte.weight",
+        };
+        let head = if self.architecture.tied_head() { embedding } else { "lm_head.weight" };
         (matvec(self.tensor(head), x.last().unwrap()), depth)
     }
 
@@ -191,14 +195,12 @@ impl DenseModel {
 
     fn attention(&self, name: &str, x: Vec<Vector>, job: &Job<'_>, kv: &mut Kv, chunk: &Chunk) -> Vec<Vector> {
         let dim = self.architecture.head_dim as usize;
+        let sharing = (self.architecture.heads / self.architecture.kv_heads()) as usize;
         let mut queries = Vec::new();
         for (i, x) in x.iter().enumerate() {
             let position = chunk.first + i;
             let (mut q, mut k, v) = self.qkv(name, x);
-            for head in 0..self.architecture.heads as usize {
-                self.rotate(position, &mut q[head * dim..][..dim]);
-                self.rotate(position, &mut k[head * dim..][..dim]);
-            }
+            q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)).for_each(|head| self.rotate(position, head));
             kv.layers.entry(name.to_owned()).or_default().insert((chunk.depth, position), (k, v));
             queries.push(q);
         }
@@ -218,8 +220,9 @@ impl DenseModel {
                 .collect();
             let mut mixed = Vec::new();
             for head in 0..self.architecture.heads as usize {
-                let part = head * dim..(head + 1) * dim;
-                let scores = context.iter().map(|(k, _)| dot(&q[part.clone()], &k[part.clone()]) / (dim as f64).sqrt());
+                let part = |head: usize| head * dim..(head + 1) * dim;
+                let (query, part) = (&q[part(head)], part(head / sharing));
+                let scores = context.iter().map(|(k, _)| dot(query, &k[part.clone()]) / (dim as f64).sqrt());
                 let weights: Vector = scores.map(f64::exp).collect();
                 let sum: f64 = weights.iter().sum();
                 mixed.extend(part.map(|channel| {
@@ -241,11 +244,11 @@ impl DenseModel {
             Family::Huginn => {
                 let qkv = self.linear(&format!("{name}.attn.Wqkv.weight"), x);
                 let bias = self.tensor(&format!("{name}.attn.qk_bias"));
-                let width = qkv.len() / 3;
-                let biased = |part: usize| {
-                    (0..width).map(|i| self.round(qkv[part * width + i] + bias[part * width + i])).collect()
-                };
-                (biased(0), biased(1), qkv[2 * width..].to_vec())
+                let queries = self.architecture.query_width() as usize;
+                let mut turned: Vector = qkv.iter().zip(bias).map(|(x, bias)| self.round(x + bias)).collect();
+                let values = qkv[bias.len()..].to_vec();
+                let keys = turned.split_off(queries);
+                (turned, keys, values)
             }
         }
     }

@@ -17,7 +17,7 @@ impl DenseModel {
         let before = head.to_vec();
         for i in 0..dim / 2 {
             let ouro = self.architecture.family == Family::Ouro;
-            let base: f64 = if ouro { 1_000_000.0 } else { 50_000.0 };
+            let base = self.architecture.rope_theta();
             let angle = position as f64 / base.powf(2.0 * i as f64 / dim as f64);
             if ouro {
                 let (cos, sin) = (self.round(angle.cos()), self.round(angle.sin()));
@@ -34,7 +34,7 @@ impl DenseModel {
 
     pub(super) fn norm(&self, x: &[f64], weight: &str) -> Vector {
         let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
-        let scale = (mean + 1e-6).sqrt();
+        let scale = (mean + f64::from(self.architecture.norm_epsilon())).sqrt();
         x.iter().zip(self.tensor(weight)).map(|(x, w)| self.round(self.round(x / scale) * w)).collect()
     }
 

@@ -1,0 +1,169 @@
+//! A model folder in Hugging Face's layout: what it is, and where its weights are.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use thiserror::Error;
+
+use super::config::{Config, ConfigError};
+use super::family;
+use super::initial_state::InitialState;
+use super::weights::{Weights, WeightsError};
+use crate::architecture::{Architecture, ArchitectureError};
+
+/// A folder whose configs were read and checked.
+#[derive(Clone, Debug)]
+pub struct ModelFolder {
+    path: PathBuf,
+    /// The model.
+    pub config: ModelConfig,
+    /// How it is meant to be sampled.
+    pub generation: Generation,
+}
+
+/// What a `config.json` says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelConfig {
+    /// Its shape.
+    pub architecture: Architecture,
+    /// Positions that it was made for, if the file says.
+    pub context_tokens: Option<u64>,
+    /// Tokens that end a sequence.
+    pub end_tokens: Vec<u32>,
+    /// The exit threshold that it suggests, in its gate's own unit ([`super::gate::GateSpec::threshold`]).
+    pub exit_threshold: f32,
+    /// Where its loop starts unless a run says otherwise.
+    pub initial_state: InitialState,
+}
+
+/// What a `generation_config.json` says; nothing where there is none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Generation {
+    /// Draw instead of taking the largest logit.
+    pub do_sample: Option<bool>,
+    /// See [`crate::submission::Sampling::temperature`].
+    pub temperature: Option<f32>,
+    /// See [`crate::submission::Sampling::top_k`].
+    pub top_k: Option<u32>,
+    /// See [`crate::submission::Sampling::top_p`].
+    pub top_p: Option<f32>,
+}
+
+/// Why a folder is no model that can be run.
+#[derive(Debug, Error)]
+pub enum FolderError {
+    /// It is no folder.
+    #[error("{} is not a folder: a model is a folder with config.json and model.safetensors", path.display())]
+    NoFolder {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// One of its JSON files.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The sizes fit no model.
+    #[error("{}: {source}", path.display())]
+    Architecture {
+        /// The config.
+        path: PathBuf,
+        /// Which size.
+        source: ArchitectureError,
+    },
+    /// The files of its weights.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// It could not be written.
+    #[error("{}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Something is there already.
+    #[error("{} holds files already: name a folder that is new or empty", path.display())]
+    NotEmpty {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+impl ModelFolder {
+    /// Reads `config.json` and `generation_config.json`. No weight is touched.
+    ///
+    /// # Errors
+    /// The folder or its config is not there, a field is missing or asks for what cannot be done.
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
+        if !path.is_dir() {
+            return Err(FolderError::NoFolder { path: path.into() });
+        }
+        let config_path = path.join("config.json");
+        let config = Config::open(&config_path)?;
+        let mut read = family::read_config(&config, &name(path))?;
+        let wrong = |source| FolderError::Architecture { path: config_path.clone(), source };
+        read.architecture.check().map_err(wrong)?;
+        let mut generation = Generation::default();
+        if let Some(config) = Config::open_optional(&path.join("generation_config.json"))? {
+            // Where both files name end tokens, generation stops at those of its own file.
+            let ends = config.ids("eos_token_id")?;
+            if !ends.is_empty() {
+                read.end_tokens = ends;
+            }
+            generation = Generation {
+                do_sample: config.flag("do_sample")?,
+                temperature: config.real("temperature")?.map(|x| x as f32),
+                top_k: config.optional_size("top_k")?.map(|k| u32::try_from(k).unwrap_or(u32::MAX)),
+                top_p: config.real("top_p")?.map(|x| x as f32),
+            };
+        }
+        Ok(Self { path: path.into(), config: read, generation })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The model's shape.
+    pub fn architecture(&self) -> &Architecture {
+        &self.config.architecture
+    }
+
+    /// Maps and checks the weights.
+    ///
+    /// # Errors
+    /// A file is missing or broken; a tensor is missing, of another shape, not finite, or the model's config has no use for
+    /// it.
+    pub fn weights(&self) -> Result<Weights, WeightsError> {
+        Weights::load(&self.path, &self.config.architecture)
+    }
+
+    /// Writes a folder of random weights, in bf16, with the config that [`Self::open`] reads as `architecture`.
+    ///
+    /// # Errors
+    /// The folder holds files already, or cannot be written. What was begun is removed.
+    pub fn write_random(architecture: &Architecture, seed: u64, path: &Path) -> Result<(), FolderError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| FolderError::Write { path, source }
+        };
+        std::fs::create_dir_all(path).map_err(failed(path))?;
+        if std::fs::read_dir(path).map_err(failed(path))?.next().is_some() {
+            return Err(FolderError::NotEmpty { path: path.into() });
+        }
+        let weights = Weights::random(architecture, seed);
+        // The config last: a folder without one is no model.
+        let file = path.join("model.safetensors");
+        weights.save(&file).inspect_err(|_| drop(std::fs::remove_file(&file)))?;
+        let config = path.join("config.json");
+        let text = format!("{:#}\n", json!(family::write_config(architecture)));
+        std::fs::File::create(&config).and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed(&config))
+    }
+}
+
+/// The folder's name, as tables show the model.
+fn name(path: &Path) -> String {
+    let full = path.canonicalize().unwrap_or_else(|_| path.into());
+    full.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
+}
