@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use engine::batch::{Row, RowOutcome, Scored, TokenAt};
@@ -24,6 +24,8 @@ use crate::router::{Last, Requests, Router, Token, What};
 /// The engine, from outside.
 #[derive(Debug)]
 pub struct Engine {
+    /// What its scheduler was told.
+    pub config: SchedulerConfig,
     /// Whoever has one can ask; once the last is dropped the engine finishes what it has and ends.
     pub client: Client,
     /// Tells when the engine has ended: with what went wrong, or `Ok` behind the last client.
@@ -32,54 +34,54 @@ pub struct Engine {
     pub thread: JoinHandle<()>,
 }
 
-/// Starts a scheduler and the executor that `make` makes, which need not be `Send`. At most `max_open` requests may wait or
-/// run at once. Returns when the executor is ready.
+/// Starts the executor that `make` makes, which need not be `Send`, under the scheduler's settings that come with it. At
+/// most `max_queue` requests may wait behind those that run. Returns when the executor is ready.
 ///
 /// # Errors
 /// What went wrong while it was made.
 pub fn start<E: Executor>(
-    config: SchedulerConfig,
-    max_open: usize,
-    make: impl FnOnce() -> Result<E, String> + Send + 'static,
+    max_queue: usize,
+    make: impl FnOnce() -> Result<(E, SchedulerConfig), String> + Send + 'static,
 ) -> Result<Engine, String> {
-    let scheduler = Scheduler::new(config).map_err(|error| error.to_string())?;
-    let metrics = Arc::new(Metrics::new(config.r_max.0, config.kv.blocks));
-    let router = Arc::new(Router::new(max_open, metrics));
-    let clock = WallClock::start();
-    let (sender, inbox) = channel(clock.waker());
-    let (ended, told) = watch::channel(None);
     let (ready, is_ready) = sync_channel(1);
-    let client = Client::new(router.clone(), sender, clock.clone());
+    let (ended, told) = watch::channel(None);
     let run = move || {
-        let body = AssertUnwindSafe(|| {
-            let mut executor = match make() {
-                Ok(executor) => executor,
-                Err(error) => {
-                    let _ = ready.send(Err(error));
-                    return Ok(());
-                }
-            };
-            let _ = ready.send(Ok(()));
-            let (mut scheduler, mut clock, mut inbox) = (scheduler, clock, inbox);
-            let mut observer = Told { router: &router, clock: clock.clone() };
-            event_loop::run(&mut scheduler, &mut executor, &mut clock, &mut inbox, &mut observer)
-                .map_err(|error| error.to_string())
-        });
+        let mut router = None;
+        let body = AssertUnwindSafe(|| run(make, max_queue, &ready, &mut router));
         let result = catch_unwind(body).unwrap_or_else(|panic| Err(said(&*panic)));
-        if let Err(reason) = &result {
-            router.end(reason);
+        match (&result, router) {
+            (Err(reason), Some(router)) => router.end(reason),
+            (Err(reason), None) => drop(ready.send(Err(reason.clone()))),
+            (Ok(()), _) => {}
         }
         let _ = ended.send(Some(result));
     };
-    let thread = std::thread::Builder::new()
-        .name("engine".into())
-        .spawn(run)
-        .map_err(|error| format!("the engine's thread did not start: {error}"))?;
-    match is_ready.recv() {
-        Ok(Ok(())) => Ok(Engine { client, ended: told, thread }),
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err("the engine ended before it was ready".into()),
-    }
+    let thread = std::thread::Builder::new().name("engine".into()).spawn(run);
+    let thread = thread.map_err(|error| format!("the engine's thread did not start: {error}"))?;
+    let (client, config) = is_ready.recv().unwrap_or_else(|_| Err("the engine ended before it was ready".into()))?;
+    Ok(Engine { config, client, ended: told, thread })
+}
+
+/// The engine's thread. `router` is filled in once there is one.
+fn run<E: Executor>(
+    make: impl FnOnce() -> Result<(E, SchedulerConfig), String>,
+    max_queue: usize,
+    ready: &SyncSender<Result<(Client, SchedulerConfig), String>>,
+    router: &mut Option<Arc<Router>>,
+) -> Result<(), String> {
+    let (mut executor, config) = make()?;
+    let mut scheduler = Scheduler::new(config).map_err(|error| error.to_string())?;
+    let metrics = Arc::new(Metrics::new(config.r_max.0, config.kv.blocks));
+    let limit = max_queue.saturating_add(config.max_num_seqs as usize);
+    let router = router.insert(Arc::new(Router::new(limit, metrics)));
+    let mut clock = WallClock::start();
+    let (sender, mut inbox) = channel(clock.waker());
+    let client = Client::new(router.clone(), sender, clock.clone());
+    // Whoever started it may have gone; then the inbox is closed.
+    let _ = ready.send(Ok((client, config)));
+    let mut observer = Told { router, clock: clock.clone() };
+    event_loop::run(&mut scheduler, &mut executor, &mut clock, &mut inbox, &mut observer)
+        .map_err(|error| error.to_string())
 }
 
 /// What a panic said.

@@ -9,4 +9,6 @@ pub mod http;
 pub mod metrics;
 pub mod model;
 pub mod router;
+pub mod settings;
+pub mod setup;
 pub mod text;

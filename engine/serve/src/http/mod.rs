@@ -80,7 +80,7 @@ impl Server {
             Ok(listener) => listener,
             Err(error) => return Err((engine, error)),
         };
-        let Engine { client, ended, thread } = engine;
+        let Engine { client, ended, thread, .. } = engine;
         let started = unix_seconds();
         let (answers, draining) = (AtomicU64::new(0), AtomicBool::new(false));
         let app = Arc::new(App { client, model, limits, guard, started, answers, draining });
