@@ -39,9 +39,7 @@ impl TextStream {
     pub fn new(tokenizer: Arc<Tokenizer>, skip_special_tokens: bool) -> Self {
         let state = match tokenizer.decoding() {
             Decoding::Bytes => State::Bytes { held: Vec::new() },
-            Decoding::Pieces => {
-                State::Pieces { before: Vec::new(), before_text: String::new(), held: Vec::new() }
-            }
+            Decoding::Pieces => State::Pieces { before: Vec::new(), before_text: String::new(), held: Vec::new() },
         };
         Self { tokenizer, skip_special_tokens, state }
     }
