@@ -99,19 +99,18 @@ fn what_training_left_in_the_file_cuts_and_fills_no_text() {
 #[test]
 fn a_wrong_file_is_named() {
     let good = std::fs::read_to_string(crate::folders::fixtures().join("tokenizer/tokenizer.json")).unwrap();
-    let cases: [(&[(&str, &str)], &str, &str); 5] = [
-        (&[], "tokenizer.json", "cannot read"),
-        (&[("tokenizer.json", "{}")], "tokenizer.json", "must be a tokenizer.json"),
-        (&[("tokenizer.json", "version https://git-lfs")], "tokenizer.json", "must be a tokenizer.json"),
-        (
-            &[("tokenizer.json", &good), ("tokenizer_config.json", "{\"bos_token\": 3}")],
-            "tokenizer_config.json",
-            "must be",
-        ),
-        (&[("tokenizer.json", &good), ("tokenizer_config.json", "{")], "tokenizer_config.json", "line 1"),
+    let cases = [
+        (None, None, "tokenizer.json", "cannot read"),
+        (Some("{}"), None, "tokenizer.json", "must be a tokenizer.json"),
+        (Some("version https://git-lfs"), None, "tokenizer.json", "must be a tokenizer.json"),
+        (Some(good.as_str()), Some("{\"bos_token\": 3}"), "tokenizer_config.json", "a special token must be"),
+        (Some(good.as_str()), Some("{"), "tokenizer_config.json", "line 1"),
     ];
-    for (files, name, says) in cases {
-        let message = open(VOCAB, files).unwrap_err().to_string();
+    for (tokenizer, config, name, says) in cases {
+        let tokenizer = tokenizer.map(|text| ("tokenizer.json", text));
+        let config = config.map(|text| ("tokenizer_config.json", text));
+        let files: Vec<(&str, &str)> = tokenizer.into_iter().chain(config).collect();
+        let message = open(VOCAB, &files).unwrap_err().to_string();
         assert!(message.contains(name) && message.contains(says), "{message}");
     }
     // A folder where a file should be is not taken for a missing file.
