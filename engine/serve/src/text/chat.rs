@@ -43,7 +43,8 @@ impl Chat {
     /// They are what Hugging Face's `apply_chat_template` gives, except that **special tokens inside a message are
     /// text**: only the template itself can end a turn or begin one.
     ///
-    /// Rendering may take a fraction of a second, and is bounded in work and output.
+    /// The template is bounded in work and output. Encoding takes time in proportion to the text, seconds for one of
+    /// several megabytes, so it does not belong on a thread that others wait for.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Vec<u32>, TextError> {
         let template = self.template.as_ref().ok_or(TextError::NoTemplate)?;
         let said = messages.iter().flat_map(|message| [message.role.as_str(), message.content.as_str()]);

@@ -57,7 +57,7 @@ fn a_run_of_byte_tokens_is_decoded_as_a_whole() {
 
 #[test]
 fn a_long_output_is_its_tokens_text_to_the_end() {
-    // Decoding all of it again at each token would take an hour.
+    // Decoding all of it again at each token would take longer than anyone waits.
     let e4_then_80 = [0xe4, 0x80].map(|byte| 3 + byte);
     for (tokenizer, cycle) in
         [(byte_level(), vec![161, 225, 123]), (byte_fallback(None), [&[263, 1, 259][..], &e4_then_80].concat())]
