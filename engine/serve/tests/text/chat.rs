@@ -125,6 +125,19 @@ fn messages_without_special_tokens_are_encoded_with_the_text_around_them() {
 }
 
 #[test]
+fn threads_share_a_tokenizer_and_a_template() {
+    let chat = Chat::new(byte_level()).unwrap();
+    let messages = [message("user", "What is the time?")];
+    let here = chat.render(&messages, true).unwrap();
+    std::thread::scope(|scope| {
+        let there: Vec<_> = (0..4).map(|_| scope.spawn(|| chat.render(&messages, true).unwrap())).collect();
+        for thread in there {
+            assert_eq!(thread.join().unwrap(), here);
+        }
+    });
+}
+
+#[test]
 fn content_is_a_string_or_a_list_of_texts() {
     for (content, expected) in [
         (json!("a"), Ok("a")),
