@@ -94,6 +94,7 @@ async def load(arguments, tally):
             try:
                 connection = connection or await asyncio.open_connection(arguments.host, arguments.port)
                 keeps = await asyncio.wait_for(request(arguments, draws, connection, tally), arguments.timeout_s)
+            # Before Python 3.11 asyncio has a TimeoutError of its own.
             except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
                 tally.lose(f"{type(error).__name__}: {error}")
                 keeps = False

@@ -1,9 +1,9 @@
-# Sourced by the scripts beside it: a venv for the client, a server with a tiny model, and its end.
+# Sourced by scripts that need a server: a venv for a client, `serve` with a tiny model, and its end.
 #
 # Environment:
 #   CLIENTS_VENV  a folder that keeps the venvs, one a client; a temporary one by default
 #   SERVE_BIN     a built `serve`; `cargo build -p serve` by default
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 here=$root/scripts/clients
@@ -40,8 +40,8 @@ make_venv() {
     "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" || fail "pip could not install $*"
 }
 
-# start_serve ARGUMENT..: starts `serve` with the tiny model `tiny` on a free port, and waits until it answers. Sets `base`
-# to its address, without /v1, and `port`.
+# start_serve: starts `serve` with the tiny model `tiny` on a free port, and waits until it answers. Sets `base`
+# to its address, without /v1, and `port`; `server` is its process.
 start_serve() {
     if [ -z "${SERVE_BIN:-}" ]; then
         (cd "$root" && cargo build --quiet -p serve) || fail "\`serve\` could not be built"
@@ -52,7 +52,7 @@ start_serve() {
     if [ ! -e "$work/scenario.yaml" ]; then
         printf 'scheduler: { max_context_tokens: 2048 }\nkv: { blocks: 8192 }\n' >"$work/scenario.yaml"
     fi
-    "$SERVE_BIN" --model "$tiny_model" --served-model-name tiny --scenario "$work/scenario.yaml" --port 0 "$@" \
+    "$SERVE_BIN" --model "$tiny_model" --served-model-name tiny --scenario "$work/scenario.yaml" --port 0 \
         >"$work/serve.log" 2>&1 &
     server=$!
     local waited=0

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # LiteLLM, unchanged, against `serve`. Needs the network for pip only; see common.sh.
+# shellcheck source=scripts/clients/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 make_venv litellm litellm==1.110.2

@@ -23,11 +23,10 @@ def complete(extra=ENDLESS, **fields):
     return litellm.text_completion(extra_body=extra, **asked)
 
 
-texts = []
-for provider in ("openai", "hosted_vllm"):
+def chats(provider):
+    """A provider's chat; the answer's text."""
     whole = chat(provider)
     text = whole.choices[0].message.content
-    texts.append(text)
     same(whole.usage.completion_tokens, 8, f"{provider}: it has as many tokens as were asked for")
     same(whole.choices[0].finish_reason, "length", f"{provider}: it ends with its tokens")
     pieces = [event.choices[0].delta.content or "" for event in chat(provider, stream=True)]
@@ -36,16 +35,23 @@ for provider in ("openai", "hosted_vllm"):
     same(full.exit_depths, [4] * 8, f"{provider}: fields of ours go there and back")
     error = fails(litellm.BadRequestError, lambda: chat(provider, max_tokens=0), f"{provider}: a typed error")
     check("max_tokens must be at least 1" in str(error), f"{provider}: the error says what to change", error)
-    fails(litellm.AuthenticationError, lambda: chat(provider, api_key="another"), f"{provider}: another key opens nothing")
-same(texts[0], texts[1], "both ways give the same answer")
+    stranger = {"api_key": "another"}
+    fails(litellm.AuthenticationError, lambda: chat(provider, **stranger), f"{provider}: another key opens nothing")
+    return text
 
-whole = complete()
-same(whole.usage.completion_tokens, 8, "completions: it has as many tokens as were asked for")
-same(whole.choices[0].finish_reason, "length", "completions: it ends with its tokens")
-pieces = [event.choices[0].text or "" for event in complete(stream=True)]
-same("".join(pieces), whole.choices[0].text, "completions: a stream's text is the whole answer's")
-scored = complete(logprobs=2).choices[0].logprobs
-same(len(scored.token_logprobs), 8, "completions: log-probabilities go along")
-fails(litellm.NotFoundError, lambda: complete(model="text-completion-openai/other"), "completions: another model is not found")
 
+def completions():
+    whole = complete()
+    same(whole.usage.completion_tokens, 8, "completions: it has as many tokens as were asked for")
+    same(whole.choices[0].finish_reason, "length", "completions: it ends with its tokens")
+    pieces = [event.choices[0].text or "" for event in complete(stream=True)]
+    same("".join(pieces), whole.choices[0].text, "completions: a stream's text is the whole answer's")
+    scored = complete(logprobs=2).choices[0].logprobs
+    same(len(scored.token_logprobs), 8, "completions: log-probabilities go along")
+    other = {"model": "text-completion-openai/other"}
+    fails(litellm.NotFoundError, lambda: complete(**other), "completions: another model is not found")
+
+
+same(chats("openai"), chats("hosted_vllm"), "both ways give the same answer")
+completions()
 report(f"litellm {version('litellm')}")

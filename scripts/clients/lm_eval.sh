@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # lm-evaluation-harness, unchanged, against `serve`: a multiple-choice and a generation task of a few rows, with the
 # server's tokenizer. Needs the network for pip only; see common.sh.
+# shellcheck source=scripts/clients/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 make_venv lm_eval 'lm-eval[api]==0.4.13'

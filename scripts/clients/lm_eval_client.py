@@ -103,7 +103,9 @@ def check_all(base, folder):
             told = complete(base, prompt=whole, max_tokens=1, logprobs=1, echo=True)["logprobs"]["token_logprobs"]
             same(len(told), len(whole) + 1, "each token of the prompt and the one behind it is told")
             expected = math.fsum(told[len(before) : len(whole)])
-            check(math.isclose(value, expected, rel_tol=1e-6), "a log-likelihood is what the server says", value, expected)
+            check(
+                math.isclose(value, expected, rel_tol=1e-6), "a log-likelihood is what the server says", value, expected
+            )
             check(greedy or index != sample["doc"]["gold"], "what the model itself says is greedy", sample)
     check(any(json.loads(str(each[0][1]).lower()) is False for each in choices[0]["resps"]), "and other text is not")
 

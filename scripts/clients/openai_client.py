@@ -33,7 +33,9 @@ def completions():
     usage = whole.usage
     same(usage.completion_tokens, 12, "it has as many tokens as were asked for")
     same(usage.total_tokens, usage.prompt_tokens + 12, "the tokens add up")
-    same(client.completions.create(**PLAIN, prompt="Hi", extra_body=ENDLESS).usage.completion_tokens, 16, "16 by default")
+    same(
+        client.completions.create(**PLAIN, prompt="Hi", extra_body=ENDLESS).usage.completion_tokens, 16, "16 by default"
+    )
 
     events = list(complete("Hello world", stream=True, stream_options={"include_usage": True}))
     tokens = [event for event in events if event.choices]
