@@ -57,7 +57,8 @@ fn a_folder_that_was_written_is_the_model_again() {
         r_max: Depth(3),
         ..tiny("tiny-ouro")
     };
-    for model in [tiny("tiny-ouro"), tiny("tiny-huginn"), unlike] {
+    let builtin = ["tiny-ouro", "tiny-huginn", "tiny-nanbeige", "tiny-recurrent-llama", "tiny-recurrent-olmo"];
+    for model in builtin.map(tiny).into_iter().chain([unlike]) {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join(&model.name);
         ModelFolder::write_random(&model, 3, &path).unwrap();
@@ -141,22 +142,18 @@ fn what_a_config_asks_for_and_we_cannot_do_is_named() {
     check(
         "tiny-ouro",
         json!({"model_type": "llama"}),
-        "`model_type`: must be ouro or huginn_raven, got `llama`: no other looped family is known",
+        "`model_type`: must be one of ouro, huginn_raven, nanbeige; got `llama`: no other looped family is known",
     );
     check(
         "tiny-huginn",
         json!({"injection_type": "add"}),
         "`injection_type`: must be linear, got `add`: nothing else is supported",
     );
-    check(
-        "tiny-huginn",
-        json!({"test_time_noise": 0.1}),
-        "`test_time_noise`: must be 0: no noise is added between loops",
-    );
+    check("tiny-huginn", json!({"test_time_noise": 0.1}), "`test_time_noise`: must be 0, got 0.1: it is not supported");
     check(
         "tiny-huginn",
         json!({"init_values": {"embed_scale": 1.0}}),
-        "`init_values.embed_scale`: must be the root of n_embd, 8.48528137423857, got 1",
+        "`init_values.embed_scale`: must be 8.48528137423857, got 1: it is not supported",
     );
 }
 

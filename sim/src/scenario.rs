@@ -1,5 +1,7 @@
 //! A scenario: everything that changes a result, as YAML.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use engine::architecture::Architecture;
@@ -9,7 +11,8 @@ use engine::models::folder::{FolderError, ModelFolder};
 use engine::models::initial_state::InitialState;
 use engine::scheduler::{Overlap, Pressure};
 use engine::whole;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 use traces::{ExitsConfig, WorkloadConfig};
 
 use crate::numbers::{Count, Reached, Repeats, Share, Threads};
@@ -59,29 +62,14 @@ pub struct Scenario {
     pub sweep: Option<Axes>,
 }
 
-/// A model by name, or any prelude-core-coda architecture.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A model by name, a folder, or any architecture.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Model {
-    /// Ouro-1.4B: 0-24-0, four loops.
-    #[serde(rename = "ouro-1.4b")]
-    Ouro14B,
-    /// Ouro-2.6B: 0-48-0, four loops.
-    #[serde(rename = "ouro-2.6b")]
-    Ouro26B,
-    /// Huginn-0125: 2-4-2, sixteen loops.
-    #[serde(rename = "huginn-3.5b")]
-    Huginn35B,
-    /// Ouro's structure at a width for laptops.
-    #[serde(rename = "tiny-ouro")]
-    TinyOuro,
-    /// Huginn's structure at a width for laptops.
-    #[serde(rename = "tiny-huginn")]
-    TinyHuginn,
+    /// One of [`Architecture::BUILTIN`].
+    Named(&'static str),
     /// A folder in Hugging Face's layout: its `config.json` says what it is.
-    #[serde(rename = "folder")]
     Folder(PathBuf),
     /// Any other.
-    #[serde(rename = "custom")]
     Custom(Architecture),
 }
 
@@ -277,22 +265,65 @@ impl Scenario {
     }
 }
 
+impl Serialize for Model {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Named(name) => serializer.serialize_str(name),
+            Self::Folder(folder) => BTreeMap::from([("folder", folder)]).serialize(serializer),
+            Self::Custom(architecture) => BTreeMap::from([("custom", architecture)]).serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Model {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ModelVisitor)
+    }
+}
+
+struct ModelVisitor;
+
+impl<'de> Visitor<'de> for ModelVisitor {
+    type Value = Model;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a model's name, `{ folder: DIR }` or `{ custom: .. }`")
+    }
+
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<Model, E> {
+        let known = Architecture::BUILTIN.into_iter().find(|known| *known == name);
+        let unknown = || {
+            let known = Architecture::BUILTIN.join(", ");
+            E::custom(format!("there is no model `{name}`: name one of {known}, a `folder`, or a `custom` one"))
+        };
+        known.map(Model::Named).ok_or_else(unknown)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Model, A::Error> {
+        let key = map.next_key::<String>()?;
+        let model = match key.as_deref() {
+            Some("folder") => Model::Folder(map.next_value()?),
+            Some("custom") => Model::Custom(map.next_value()?),
+            _ => return Err(de::Error::custom("a model is a name, `{ folder: DIR }` or `{ custom: .. }`")),
+        };
+        match map.next_key::<String>()? {
+            Some(key) => Err(de::Error::custom(format!("a model is one thing, so `{key}` has no place here"))),
+            None => Ok(model),
+        }
+    }
+}
+
 impl Model {
     /// Its shapes.
     ///
     /// # Errors
     /// It is a folder that cannot be read, or asks for what cannot be done.
     pub fn architecture(&self) -> Result<Architecture, FolderError> {
-        let name = match self {
-            Self::Custom(architecture) => return Ok(architecture.clone()),
-            Self::Folder(folder) => return Ok(ModelFolder::open(folder)?.config.architecture),
-            Self::Ouro14B => "ouro-1.4b",
-            Self::Ouro26B => "ouro-2.6b",
-            Self::Huginn35B => "huginn-3.5b",
-            Self::TinyOuro => "tiny-ouro",
-            Self::TinyHuginn => "tiny-huginn",
-        };
-        Ok(Architecture::builtin(name).expect("every named model is built in"))
+        match self {
+            Self::Named(name) => Ok(Architecture::builtin(name).expect("every named model is built in")),
+            Self::Folder(folder) => Ok(ModelFolder::open(folder)?.config.architecture),
+            Self::Custom(architecture) => Ok(architecture.clone()),
+        }
     }
 
     /// Where its loop starts unless a scenario says so.

@@ -236,7 +236,8 @@ impl Weights {
 
     /// [`Self::random`] with the optional tensors too (Ouro's trained lookahead gate).
     pub fn random_with_optional(architecture: &Architecture, seed: u64) -> Self {
-        let specs = (architecture.family.required)(architecture).into_iter().chain(family::optional(architecture)).collect();
+        let specs =
+            (architecture.family.required)(architecture).into_iter().chain(family::optional(architecture)).collect();
         Self { tensors: random(specs, seed), warnings: Vec::new() }
     }
 

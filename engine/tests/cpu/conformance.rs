@@ -8,6 +8,7 @@ use engine::models::weights::Weights;
 use engine::units::Depth;
 
 use crate::dense_reference::{DenseModel, Job};
+use crate::made_up::made_up;
 
 /// Every request of a case, generated alone.
 fn oracle(model: &DenseModel, group: &Group, case: &Case) -> Transcripts {
@@ -23,7 +24,9 @@ fn oracle(model: &DenseModel, group: &Group, case: &Case) -> Transcripts {
             outputs: submission.arrival.output_tokens as usize,
             layout: group.layout,
             r_max: usize::from(group.r_max.0),
-            initial: &|position, channel| f64::from(config.initial_state.value(position as u32, channel as u32)),
+            initial: &|position, channel| {
+                f64::from(config.initial_state.value(position as u32, channel as u32, model.noise_std()))
+            },
             leaves: &|token, states| states.len() > usize::from(group.exit(id, token as u32).0),
         });
         for (index, logits) in generated.logits.into_iter().enumerate() {
@@ -82,6 +85,18 @@ fn ouro_in_f32_agrees_with_the_dense_reference() {
 #[test]
 fn huginn_in_f32_agrees_with_the_dense_reference() {
     f32_agrees(Architecture::builtin("tiny-huginn").unwrap());
+}
+
+#[test]
+fn the_other_families_in_f32_agree_with_the_dense_reference() {
+    for name in ["tiny-nanbeige", "tiny-recurrent-llama", "tiny-recurrent-olmo"] {
+        f32_agrees(Architecture::builtin(name).unwrap());
+    }
+}
+
+#[test]
+fn a_family_takes_one_file() {
+    f32_agrees(made_up());
 }
 
 /// What a config may say and the released models do not: heads that share keys and values, another theta and epsilon, and

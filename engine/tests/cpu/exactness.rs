@@ -4,7 +4,7 @@ use engine::batch::Stage;
 use engine::layout::Layout;
 use engine::scheduler::{Mode, Pressure};
 
-use crate::serve::{MODELS, OVERLAPS, Run, Served, early, full_depth};
+use crate::serve::{MODELS, OTHERS, OVERLAPS, Run, Served, early, full_depth};
 
 const REFILL: Mode = Mode::Refill { min_coda_batch: 1 };
 const LAYOUTS_WITH_EARLY_EXITS: [Layout; 3] = [Layout::LastExited, Layout::Shared, Layout::FirstThenShared];
@@ -25,6 +25,22 @@ fn staged_modes_give_the_same_tokens_for_any_exits() {
                     let served = Run { mode, max_num_seqs, ..run.clone() }.serve();
                     served.assert_equals(&expected, &format!("{model}, {layout}, {mode:?}, W = {max_num_seqs}"));
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_other_families_give_the_same_tokens_in_every_mode_overlap_and_packing() {
+    for model in OTHERS {
+        let run = Run::of(model, Layout::LastExited, early(model));
+        let expected = alone(&run);
+        for mode in [REFILL, Mode::Refill { min_coda_batch: 3 }, Mode::NoRefill] {
+            for (overlap, (max_num_seqs, max_num_batched_tokens)) in
+                OVERLAPS.into_iter().zip([(3, 1024), (12, 7), (5, 16)])
+            {
+                let served = Run { mode, overlap, max_num_seqs, max_num_batched_tokens, ..run.clone() }.serve();
+                served.assert_equals(&expected, &format!("{model}, {mode:?}, {overlap:?}, W = {max_num_seqs}"));
             }
         }
     }

@@ -39,7 +39,9 @@ fn agrees_with_the_reference(run: &Run, criterion: Criterion<'_>, what: &str) {
             outputs: outputs as usize,
             layout: run.layout,
             r_max: usize::from(architecture.r_max.0),
-            initial: &|position, channel| f64::from(run.initial_state().value(position as u32, channel as u32)),
+            initial: &|position, channel| {
+                f64::from(run.initial_state().value(position as u32, channel as u32, architecture.noise_std()))
+            },
             leaves: &|_, states| criterion(&dense, states),
         });
         let depths: Vec<usize> = transcript.depths.iter().map(|depth| usize::from(depth.0)).collect();

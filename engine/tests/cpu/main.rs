@@ -10,6 +10,8 @@ mod epochs;
 mod exactness;
 mod failure;
 mod gates;
+#[path = "../families/made_up.rs"]
+mod made_up;
 mod per_request;
 mod refusals;
 mod scores;

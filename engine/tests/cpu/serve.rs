@@ -19,6 +19,8 @@ use engine::units::{Depth, Nanos};
 
 pub(crate) const OVERLAPS: [Overlap; 3] = [Overlap::Synchronous, Overlap::Asynchronous, Overlap::Lookahead];
 pub(crate) const MODELS: [&str; 2] = ["tiny-ouro", "tiny-huginn"];
+/// Of the other families; what does not depend on a block is tested with the two above.
+pub(crate) const OTHERS: [&str; 3] = ["tiny-nanbeige", "tiny-recurrent-llama", "tiny-recurrent-olmo"];
 
 /// Prompt and output tokens of each request.
 pub(crate) const WORKLOAD: [(u32, u32); 12] =
@@ -62,8 +64,10 @@ pub(crate) fn model(name: &str) -> Architecture {
 fn weights(name: &str) -> Weights {
     static WEIGHTS: LazyLock<Vec<Weights>> =
         LazyLock::new(|| MODELS.iter().map(|name| Weights::random(&model(name), 5)).collect());
-    let index = MODELS.iter().position(|known| *known == name).unwrap();
-    WEIGHTS[index].clone()
+    match MODELS.iter().position(|known| *known == name) {
+        Some(index) => WEIGHTS[index].clone(),
+        None => Weights::random(&model(name), 5),
+    }
 }
 
 impl Run {

@@ -66,6 +66,20 @@ fn kernels_launched_one_by_one_conform() {
     conforms("tiny-huginn", false);
 }
 
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_other_families_conform() {
+    for name in ["tiny-nanbeige", "tiny-recurrent-llama", "tiny-recurrent-olmo"] {
+        conforms(name, true);
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_family_takes_one_file() {
+    conforms_of(crate::made_up::made_up(), true);
+}
+
 /// As in the CPU's tests: what a config may say and the released models do not.
 #[test]
 #[ignore = "needs a CUDA device"]

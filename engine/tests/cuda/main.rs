@@ -3,4 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod conformance;
+#[path = "../families/made_up.rs"]
+mod made_up;
 mod serving;

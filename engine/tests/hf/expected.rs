@@ -92,7 +92,9 @@ impl Logits {
 
 /// The folders here, and those that the environment names.
 pub(crate) fn folders() -> Vec<PathBuf> {
-    let mut roots = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hf/fixtures")];
+    // Asked for at run time too, since tests for a GPU are often built elsewhere.
+    let package = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").into());
+    let mut roots = vec![Path::new(&package).join("tests/hf/fixtures")];
     roots.extend(std::env::var_os("LOOPBATCH_GOLDEN").map(PathBuf::from));
     let entries = roots.iter().flat_map(|root| std::fs::read_dir(root).unwrap());
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();

@@ -53,8 +53,7 @@ impl Family {
     pub const RECURRENT_OLMO: Self = Self(&retrofit::OLMO);
 
     /// Every family that scenarios and folders can name.
-    pub const ALL: [Self; 5] =
-        [Self::OURO, Self::HUGINN, Self::NANBEIGE, Self::RECURRENT_LLAMA, Self::RECURRENT_OLMO];
+    pub const ALL: [Self; 5] = [Self::OURO, Self::HUGINN, Self::NANBEIGE, Self::RECURRENT_LLAMA, Self::RECURRENT_OLMO];
 }
 
 impl Deref for Family {
@@ -261,7 +260,11 @@ mod tests {
         let check = |model: &str, total: usize| {
             let architecture = Architecture::builtin(model).expect("a built-in model");
             let parameters = |spec: &TensorSpec| spec.shape.iter().product::<usize>();
-            assert_eq!((architecture.family.required)(&architecture).iter().map(parameters).sum::<usize>(), total, "{model}");
+            assert_eq!(
+                (architecture.family.required)(&architecture).iter().map(parameters).sum::<usize>(),
+                total,
+                "{model}"
+            );
         };
         check("ouro-1.4b", 1_434_652_673);
         check("ouro-2.6b", 2_667_974_657);

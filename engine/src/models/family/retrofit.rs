@@ -33,7 +33,9 @@ pub(super) const LLAMA: Description = Description {
     form: LLAMA_FORM,
     required,
     tensors,
-    is: |config, tensors| Ok(huginn::is_raven(config)? && has(tensors, "norm_2.weight") && !is_huginn(tensors) && !is_olmo(tensors)),
+    is: |config, tensors| {
+        Ok(huginn::is_raven(config)? && has(tensors, "norm_2.weight") && !is_huginn(tensors) && !is_olmo(tensors))
+    },
     read_config: |config, name| read_config(config, name, Family::RECURRENT_LLAMA),
     write_config,
 };

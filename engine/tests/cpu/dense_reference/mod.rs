@@ -1,14 +1,15 @@
 //! Looped models as plain loops in f64: no pages, no batches, one sequence at a time, every loop's KV kept.
 //!
-//! It shares nothing with the executors but the tensors and the shapes. Rounding to bf16 is optional, at the places at
+//! It shares nothing with the executors but the tensors, and what a family's description says of them. Rounding to bf16 is optional, at the places at
 //! which the released models round.
 
 mod ops;
 
 use std::collections::BTreeMap;
 
-use engine::architecture::{Architecture, Family};
+use engine::architecture::Architecture;
 use engine::layout::Layout;
+use engine::models::family::{After, LayerNames, Looping, TensorNames};
 use engine::models::weights::Weights;
 
 use self::ops::{dot, matvec, sigmoid};
@@ -21,6 +22,7 @@ type Entries = BTreeMap<(usize, usize), (Vector, Vector)>;
 /// A model in f64.
 pub(crate) struct DenseModel {
     architecture: Architecture,
+    names: TensorNames,
     tensors: BTreeMap<String, Vector>,
     bf16: bool,
 }
@@ -33,7 +35,7 @@ pub(crate) struct Job<'a> {
     pub(crate) outputs: usize,
     pub(crate) layout: Layout,
     pub(crate) r_max: usize,
-    /// Huginn's initial state by position and channel.
+    /// The initial state by position and channel, where the loop has one of its own.
     pub(crate) initial: &'a dyn Fn(usize, usize) -> f64,
     /// Whether output token `.0` leaves, given its states so far: `.1[0]` is the first, `.1[r]` follows loop r.
     pub(crate) leaves: &'a dyn Fn(usize, &[Vector]) -> bool,
@@ -67,7 +69,13 @@ impl DenseModel {
             .iter()
             .map(|(name, tensor)| (name.to_owned(), tensor.to_f32().iter().map(|&x| f64::from(x)).collect()))
             .collect();
-        Self { architecture: architecture.clone(), tensors, bf16 }
+        let names = (architecture.family.tensors)(architecture);
+        Self { architecture: architecture.clone(), names, tensors, bf16 }
+    }
+
+    /// Of the noise that a job's initial state may be.
+    pub(crate) fn noise_std(&self) -> f32 {
+        self.architecture.noise_std()
     }
 
     pub(crate) fn generate(&self, job: &Job<'_>) -> Generated {
@@ -104,14 +112,14 @@ impl DenseModel {
         first: usize,
         leaves: &dyn Fn(&[Vector]) -> bool,
     ) -> (Vector, usize) {
-        let family = self.architecture.family;
+        let looping = self.architecture.form().looping;
         let mut x: Vec<Vector> = tokens.iter().map(|&token| self.embed(token)).collect();
         let boundary = Chunk { first, depth: 0 };
-        for layer in 0..self.architecture.prelude_layers {
-            x = self.block(&format!("transformer.prelude.{layer}"), x, job, kv, &boundary);
+        for layer in &self.names.prelude {
+            x = self.block(layer, x, job, kv, &boundary);
         }
         let injected = x.clone();
-        if family == Family::HUGINN {
+        if looping != Looping::Carries {
             let channels = 0..self.architecture.hidden as usize;
             for (i, x) in x.iter_mut().enumerate() {
                 *x = channels.clone().map(|channel| self.round((job.initial)(first + i, channel))).collect();
@@ -128,84 +136,70 @@ impl DenseModel {
             }
         }
         kv.exits.resize(first + tokens.len(), depth);
-        if family == Family::HUGINN {
-            x = x.iter().map(|x| self.norm(x, "transformer.ln_f.weight")).collect();
-            for layer in 0..self.architecture.coda_layers {
-                x = self.block(&format!("transformer.coda.{layer}"), x, job, kv, &boundary);
+        if let Looping::Injects { norm_before_coda } = looping {
+            let normed = |x: Vec<Vector>| x.iter().map(|x| self.norm(x, &self.names.final_norm)).collect();
+            if norm_before_coda {
+                x = normed(x);
             }
-            x = x.iter().map(|x| self.norm(x, "transformer.ln_f.weight")).collect();
+            for layer in &self.names.coda {
+                x = self.block(layer, x, job, kv, &boundary);
+            }
+            x = normed(x);
         }
-        let embedding = match family {
-            Family::OURO => "model.embed_tokens.weight",
-            Family::HUGINN => "transformer.wte.weight",
-        };
-        let head = if self.architecture.tied_head() { embedding } else { "lm_head.weight" };
-        (matvec(self.tensor(head), x.last().unwrap()), depth)
+        (matvec(self.tensor(&self.names.head), x.last().unwrap()), depth)
     }
 
     fn embed(&self, token: u32) -> Vector {
         let hidden = self.architecture.hidden as usize;
-        let (name, scale) = match self.architecture.family {
-            Family::OURO => ("model.embed_tokens.weight", 1.0),
-            Family::HUGINN => ("transformer.wte.weight", (hidden as f64).sqrt()),
+        let scale = if self.architecture.form().scales_embedding { (hidden as f64).sqrt() } else { 1.0 };
+        let row = &self.tensor(&self.names.embedding)[token as usize * hidden..][..hidden];
+        row.iter().map(|e| self.round(e * scale)).collect()
+    }
+
+    fn core(&self, mut x: Vec<Vector>, injected: &[Vector], job: &Job<'_>, kv: &mut Kv, chunk: &Chunk) -> Vec<Vector> {
+        if let Some(adapter) = &self.names.adapter {
+            let joined = |(s, e): (&Vector, &Vector)| self.linear(adapter, &[&s[..], e].concat());
+            x = x.iter().zip(injected).map(joined).collect();
+        }
+        for layer in &self.names.core {
+            x = self.block(layer, x, job, kv, chunk);
+        }
+        match self.architecture.form().looping {
+            Looping::Carries => x.iter().map(|x| self.norm(x, &self.names.final_norm)).collect(),
+            Looping::Injects { .. } => x,
+        }
+    }
+
+    fn block(&self, layer: &LayerNames, x: Vec<Vector>, job: &Job<'_>, kv: &mut Kv, chunk: &Chunk) -> Vec<Vector> {
+        let after = self.architecture.form().norms.after;
+        let norm = |x: &[f64], name: &Option<String>| match name {
+            Some(name) => self.norm(x, name),
+            None => x.to_vec(),
         };
-        self.tensor(name)[token as usize * hidden..][..hidden].iter().map(|e| self.round(e * scale)).collect()
+        let joined = |x: &[f64], branch: Vector, name: &Option<String>| match after {
+            After::Nothing => self.add(x, &branch),
+            After::Branch => self.add(x, &norm(&branch, name)),
+            After::Sum => norm(&self.add(x, &branch), name),
+        };
+        let [before_attention, after_attention, before_mlp, after_mlp] = &layer.norms;
+        let normed = x.iter().map(|x| norm(x, before_attention)).collect();
+        let attended = self.attention(layer, normed, job, kv, chunk);
+        let h = x.iter().zip(attended).map(|(x, a)| joined(x, a, after_attention));
+        h.map(|h| joined(&h, self.mlp(layer, &norm(&h, before_mlp)), after_mlp)).collect()
     }
 
-    fn core(&self, x: Vec<Vector>, injected: &[Vector], job: &Job<'_>, kv: &mut Kv, chunk: &Chunk) -> Vec<Vector> {
-        let layers = 0..self.architecture.core_layers;
-        match self.architecture.family {
-            Family::OURO => {
-                let x = layers.fold(x, |x, layer| self.block(&format!("model.layers.{layer}"), x, job, kv, chunk));
-                x.iter().map(|x| self.norm(x, "model.norm.weight")).collect()
-            }
-            Family::HUGINN => {
-                let joined = x.iter().zip(injected).map(|(s, e)| {
-                    let joined: Vector = s.iter().chain(e).copied().collect();
-                    self.linear("transformer.adapter.weight", &joined)
-                });
-                let x = joined.collect();
-                layers.fold(x, |x, layer| self.block(&format!("transformer.core_block.{layer}"), x, job, kv, chunk))
-            }
-        }
-    }
-
-    fn block(&self, name: &str, x: Vec<Vector>, job: &Job<'_>, kv: &mut Kv, chunk: &Chunk) -> Vec<Vector> {
-        match self.architecture.family {
-            Family::OURO => {
-                let norm = |x: &[f64], norm: &str| self.norm(x, &format!("{name}.{norm}.weight"));
-                let normed = x.iter().map(|x| norm(x, "input_layernorm")).collect();
-                let attended = self.attention(name, normed, job, kv, chunk);
-                let h = x.iter().zip(&attended).map(|(x, a)| self.add(x, &norm(a, "input_layernorm_2")));
-                h.map(|h| {
-                    let y = self.mlp(name, &norm(&h, "post_attention_layernorm"));
-                    self.add(&h, &norm(&y, "post_attention_layernorm_2"))
-                })
-                .collect()
-            }
-            Family::HUGINN => {
-                let norm = |x: &[f64], i: u32| self.norm(x, &format!("{name}.norm_{i}.weight"));
-                let normed = x.iter().map(|x| norm(x, 1)).collect();
-                let attended = self.attention(name, normed, job, kv, chunk);
-                let h = x.iter().zip(&attended).map(|(x, a)| norm(&self.add(x, a), 2));
-                h.map(|h| norm(&self.add(&self.mlp(name, &norm(&h, 3)), &h), 4)).collect()
-            }
-        }
-    }
-
-    fn attention(&self, name: &str, x: Vec<Vector>, job: &Job<'_>, kv: &mut Kv, chunk: &Chunk) -> Vec<Vector> {
+    fn attention(&self, layer: &LayerNames, x: Vec<Vector>, job: &Job<'_>, kv: &mut Kv, chunk: &Chunk) -> Vec<Vector> {
         let dim = self.architecture.head_dim as usize;
         let sharing = (self.architecture.heads / self.architecture.kv_heads()) as usize;
         let mut queries = Vec::new();
         for (i, x) in x.iter().enumerate() {
             let position = chunk.first + i;
-            let (mut q, mut k, v) = self.qkv(name, x);
+            let (mut q, mut k, v) = self.qkv(layer, x);
             q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)).for_each(|head| self.rotate(position, head));
-            kv.layers.entry(name.to_owned()).or_default().insert((chunk.depth, position), (k, v));
+            kv.layers.entry(layer.out.clone()).or_default().insert((chunk.depth, position), (k, v));
             queries.push(q);
         }
-        let out = if self.architecture.family == Family::OURO { "self_attn.o_proj" } else { "attn.proj" };
-        let entries = &kv.layers[name];
+        let entries = &kv.layers[&layer.out];
         let attend = |(i, q): (usize, &Vector)| {
             let position = chunk.first + i;
             let context: Vec<&(Vector, Vector)> = (0..=position)
@@ -230,43 +224,32 @@ impl DenseModel {
                     self.round(value / sum)
                 }));
             }
-            self.linear(&format!("{name}.{out}.weight"), &mixed)
+            self.linear(&layer.out, &mixed)
         };
         queries.iter().enumerate().map(attend).collect()
     }
 
-    fn qkv(&self, name: &str, x: &[f64]) -> (Vector, Vector, Vector) {
-        match self.architecture.family {
-            Family::OURO => {
-                let project = |p: &str| self.linear(&format!("{name}.self_attn.{p}_proj.weight"), x);
-                (project("q"), project("k"), project("v"))
-            }
-            Family::HUGINN => {
-                let qkv = self.linear(&format!("{name}.attn.Wqkv.weight"), x);
-                let bias = self.tensor(&format!("{name}.attn.qk_bias"));
-                let queries = self.architecture.query_width() as usize;
-                let mut turned: Vector = qkv.iter().zip(bias).map(|(x, bias)| self.round(x + bias)).collect();
-                let values = qkv[bias.len()..].to_vec();
-                let keys = turned.split_off(queries);
-                (turned, keys, values)
-            }
+    fn qkv(&self, layer: &LayerNames, x: &[f64]) -> (Vector, Vector, Vector) {
+        let mut q: Vector = layer.qkv.iter().flat_map(|name| self.linear(name, x)).collect();
+        let mut k = q.split_off(self.architecture.query_width() as usize);
+        let v = k.split_off(self.architecture.kv_width() as usize);
+        if let Some(name) = &layer.qk_bias {
+            let biased = q.iter().chain(&k).zip(self.tensor(name)).map(|(x, bias)| self.round(x + bias));
+            let mut biased: Vector = biased.collect();
+            k = biased.split_off(q.len());
+            q = biased;
         }
+        if let Some([of_queries, of_keys]) = &layer.qk_norm {
+            (q, k) = (self.norm(&q, of_queries), self.norm(&k, of_keys));
+        }
+        (q, k, v)
     }
 
-    fn mlp(&self, name: &str, x: &[f64]) -> Vector {
-        let (gate, up, down) = match self.architecture.family {
-            Family::OURO => {
-                let project = |p: &str| self.linear(&format!("{name}.mlp.{p}_proj.weight"), x);
-                (project("gate"), project("up"), "mlp.down_proj")
-            }
-            Family::HUGINN => {
-                let mut gate = self.linear(&format!("{name}.mlp.fc.weight"), x);
-                let up = gate.split_off(self.architecture.ffn as usize);
-                (gate, up, "mlp.proj")
-            }
-        };
+    fn mlp(&self, layer: &LayerNames, x: &[f64]) -> Vector {
+        let mut gate: Vector = layer.gate_up.iter().flat_map(|name| self.linear(name, x)).collect();
+        let up = gate.split_off(self.architecture.ffn as usize);
         let gated: Vector = gate.iter().zip(&up).map(|(g, u)| self.round(self.round(g * sigmoid(*g)) * u)).collect();
-        self.linear(&format!("{name}.{down}.weight"), &gated)
+        self.linear(&layer.down, &gated)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The arithmetic: one vector at a time, in f64.
 
-use engine::architecture::Family;
+use engine::models::rope::{Rope, RopeForm};
 
 use super::{DenseModel, Vector};
 
@@ -12,22 +12,34 @@ impl DenseModel {
         sigmoid(weight.iter().zip(state).map(|(w, x)| w * x).sum::<f64>() + bias)
     }
 
+    /// Turns a head; scaled RoPE has unit tests of its own, so its frequencies are the model's.
     pub(super) fn rotate(&self, position: usize, head: &mut [f64]) {
-        let dim = head.len();
+        let pairs = head.len() / 2;
         let before = head.to_vec();
-        for i in 0..dim / 2 {
-            let ouro = self.architecture.family == Family::OURO;
-            let base = self.architecture.rope_theta();
-            let angle = position as f64 / base.powf(2.0 * i as f64 / dim as f64);
-            if ouro {
-                let (cos, sin) = (self.round(angle.cos()), self.round(angle.sin()));
-                let (a, b) = (before[i], before[i + dim / 2]);
-                head[i] = self.round(self.round(a * cos) - self.round(b * sin));
-                head[i + dim / 2] = self.round(self.round(b * cos) + self.round(a * sin));
-            } else {
-                let (a, b) = (before[2 * i], before[2 * i + 1]);
-                head[2 * i] = self.round(a * angle.cos() - b * angle.sin());
-                head[2 * i + 1] = self.round(a * angle.sin() + b * angle.cos());
+        let theta = self.architecture.rope_theta();
+        let factors: Vec<(f64, f64)> = match self.architecture.rope_scaling {
+            Some(_) => {
+                let factors = Rope::new(&self.architecture).factors(position as u32).collect::<Vec<_>>();
+                factors.into_iter().map(|(cos, sin)| (f64::from(cos), f64::from(sin))).collect()
+            }
+            None => {
+                let angle = |i: usize| position as f64 / theta.powf(i as f64 / pairs as f64);
+                (0..pairs).map(|i| (angle(i).cos(), angle(i).sin())).collect()
+            }
+        };
+        for (i, (cos, sin)) in factors.into_iter().enumerate() {
+            match self.architecture.form().rope {
+                RopeForm::Halves => {
+                    let (cos, sin) = (self.round(cos), self.round(sin));
+                    let (a, b) = (before[i], before[i + pairs]);
+                    head[i] = self.round(self.round(a * cos) - self.round(b * sin));
+                    head[i + pairs] = self.round(self.round(b * cos) + self.round(a * sin));
+                }
+                RopeForm::Neighbours => {
+                    let (a, b) = (before[2 * i], before[2 * i + 1]);
+                    head[2 * i] = self.round(a * cos - b * sin);
+                    head[2 * i + 1] = self.round(a * sin + b * cos);
+                }
             }
         }
     }
