@@ -96,7 +96,7 @@ async def load(arguments, tally):
                 keeps = await asyncio.wait_for(request(arguments, draws, connection, tally), arguments.timeout_s)
             # Before Python 3.11 asyncio has a TimeoutError of its own.
             except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
-                tally.lose(f"{type(error).__name__}: {error}")
+                tally.lose(f"{type(error).__name__}: {error}".removesuffix(": "))
                 keeps = False
                 # A server that is not there must not be asked without a pause.
                 await asyncio.sleep(0.1)

@@ -20,10 +20,9 @@ fail() {
 
 cleanup() {
     local status=$?
-    if [ -n "$server" ]; then
-        kill "$server" 2>/dev/null || true
-        wait "$server" 2>/dev/null || true
-    fi
+    # Only what this script has started itself.
+    jobs -p | xargs -r kill 2>/dev/null || true
+    wait
     if [ $status -ne 0 ]; then
         tail -n 40 "$work"/*.log >&2 2>/dev/null || true
     fi

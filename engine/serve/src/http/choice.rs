@@ -158,3 +158,49 @@ impl Choice {
         Ok(NamedToken { text: self.tokenizer.token_text(id)?, bytes: self.tokenizer.token_bytes(id)? })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use engine::batch::TokenAt;
+    use engine::request::RequestId;
+    use engine::units::Depth;
+
+    use super::*;
+
+    #[test]
+    fn each_token_of_an_echoed_prompt_has_its_own_score_and_the_first_has_none() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
+        let tokenizer = Arc::new(Tokenizer::open(&folder, 400).unwrap());
+        let text = "Hello world";
+        let ids: Arc<[u32]> = tokenizer.encode(text, false).unwrap().into();
+        let made = ids[0];
+        let scored = |at, id, logprob| Scored { request: RequestId(0), at, id, logprob, top: Vec::new() };
+        let mut choice = Choice {
+            stream: TextStream::new(tokenizer.clone(), true),
+            tokenizer: tokenizer.clone(),
+            stops: StopStrings::new([]),
+            min_tokens: 0,
+            echo: Some(ReadPrompt { ids: ids.clone(), text: text.into() }),
+            logprobs: Some(Logprobs { top: 0, prompt: true }),
+            prompt_scores: Vec::new(),
+            offset: 0,
+            depths: Vec::new(),
+        };
+        for (position, &id) in ids.iter().enumerate().skip(1) {
+            choice.prompt_score(scored(TokenAt::Prompt(position as u32), id, -(position as f32)));
+        }
+        let score = Some(scored(TokenAt::Output(0), made, -0.5));
+        let piece = choice.token(Token { id: made, depth: Depth(4), score, last: Some(Last::Length) }).unwrap();
+
+        let all: Vec<u32> = ids.iter().copied().chain([made]).collect();
+        let texts: Vec<String> = all.iter().map(|&id| tokenizer.token_text(id).unwrap()).collect();
+        let told: Vec<&str> = piece.logprobs.iter().map(|told| told.token.text.as_str()).collect();
+        assert_eq!(told, texts);
+        assert_eq!(piece.text, texts.concat());
+        let expected = (0..ids.len()).map(|position| (position > 0).then_some(-(position as f64))).chain([Some(-0.5)]);
+        let logprobs: Vec<Option<f64>> = piece.logprobs.iter().map(|told| told.logprob).collect();
+        assert_eq!(logprobs, expected.collect::<Vec<_>>());
+    }
+}
