@@ -3,14 +3,13 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use engine::architecture::Architecture;
 use engine::metrics::Slo;
 use sim::capacity;
 use sim::plan::{Plan, PlanError};
 use sim::run::{self, Discard};
-use sim::scenario::{Model, ProfileChoice, Scenario};
-use traces::numbers::{RatePerS, Seconds};
+use sim::scenario::{ProfileChoice, Scenario};
 use traces::ArrivalsConfig;
+use traces::numbers::{RatePerS, Seconds};
 
 use crate::settings::mode_name;
 use crate::setup::Ready;
@@ -32,9 +31,6 @@ const SLO: Slo = Slo {
 /// Arrivals of the search for a capacity, in simulated seconds.
 const ARRIVALS_S: f64 = 600.0;
 
-/// Shapes whose profiles come with the program.
-const RELEASED: [&str; 3] = ["ouro-1.4b", "ouro-2.6b", "huginn-3.5b"];
-
 /// The simulator's expectation, on a profile by name or file, in lines of text.
 ///
 /// At full depth, since a model's exits are known only when it runs.
@@ -43,8 +39,7 @@ const RELEASED: [&str; 3] = ["ouro-1.4b", "ouro-2.6b", "huginn-3.5b"];
 /// The profile cannot be read, or is another model's.
 pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
     let config = ready.engine.config;
-    let architecture = released(&ready.architecture);
-    let mut scenario = ready.settings.scenario(architecture, ready.context, config.kv.blocks)?;
+    let mut scenario = ready.settings.scenario(ready.architecture.clone(), ready.context, config.kv.blocks)?;
     scenario.profile = match profile {
         "h200" => ProfileChoice::H200,
         "h100-paper" => ProfileChoice::H100Paper,
@@ -75,16 +70,6 @@ pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
         let _ = writeln!(text, "  {}{}", found.rates.claim(slo), found.rates.remark());
     }
     Ok(text)
-}
-
-/// The released model of the same shape, by whose name profiles go.
-fn released(architecture: &Architecture) -> Architecture {
-    let same = |released: &Architecture| Model::Custom(renamed(architecture, released)) == Model::Custom(released.clone());
-    RELEASED.iter().filter_map(|name| Architecture::builtin(name)).find(same).unwrap_or_else(|| architecture.clone())
-}
-
-fn renamed(architecture: &Architecture, as_this: &Architecture) -> Architecture {
-    Architecture { name: as_this.name.clone(), ..architecture.clone() }
 }
 
 fn lengths(scenario: &Scenario) -> String {

@@ -151,8 +151,7 @@ impl Make {
         let architecture = self.folder.architecture();
         let (layout, block_tokens) = self.settings.kv_shape();
         let shape = (layout, architecture.r_max, block_tokens);
-        let config =
-            self.config(|| KvBudget::Fraction(KV_SHARE).blocks(&device, architecture, shape).map_err(said))?;
+        let config = self.config(|| KvBudget::Fraction(KV_SHARE).blocks(&device, architecture, shape).map_err(said))?;
         let mut executor = CudaExecutor::new(&model, self.live(config), CudaOptions::default())
             .map_err(|error| format!("--device cuda: {error}"))?;
         warm_up(&mut executor, config)?;

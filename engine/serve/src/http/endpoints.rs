@@ -17,6 +17,9 @@ use super::wanted::{Endpoint, Wanted};
 use super::{App, body};
 use crate::text::Message;
 
+/// Characters of a message's role at most.
+const ROLE_LENGTH: usize = 64;
+
 /// 200 while requests are taken.
 pub(super) async fn health(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     app.is_open()?;
@@ -82,7 +85,9 @@ impl App {
         work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let done = tokio::task::spawn_blocking(move || work(&self)).await;
-        done.unwrap_or_else(|_| Err(ApiError::refused(StatusCode::INTERNAL_SERVER_ERROR, "the prompt could not be read")))
+        done.unwrap_or_else(|_| {
+            Err(ApiError::refused(StatusCode::INTERNAL_SERVER_ERROR, "the prompt could not be read"))
+        })
     }
 
     /// A prompt's ids, and its text if it is to be echoed.
@@ -100,6 +105,19 @@ impl App {
 
     /// A conversation's ids, with the beginning of an answer behind it if that is asked for.
     pub(super) fn render(&self, messages: &[Message], begin_answer: bool) -> Result<Vec<u32>, ApiError> {
+        let role = messages.iter().map(|message| &message.role).find(|role| !is_role(role));
+        if let Some(role) = role {
+            let shown: String = role.chars().take(ROLE_LENGTH).collect();
+            let message =
+                format!("a role is 1 to {ROLE_LENGTH} of A-Z, a-z, 0-9, _ and -, got `{}`", shown.escape_debug());
+            return Err(ApiError::invalid("messages", message));
+        }
         self.model.chat.render(messages, begin_answer).map_err(|error| ApiError::invalid("messages", error))
     }
+}
+
+/// Templates write roles beside their special tokens, so a role must not look like anything else.
+fn is_role(role: &str) -> bool {
+    let of_a_role = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=ROLE_LENGTH).contains(&role.len()) && role.bytes().all(of_a_role)
 }

@@ -9,7 +9,7 @@ pub struct Limits {
     #[arg(long, value_name = "REQUESTS", default_value_t = 1024)]
     pub max_queue: usize,
     /// Connections at once; more wait to be accepted.
-    #[arg(long, value_name = "CONNECTIONS", default_value_t = 4096)]
+    #[arg(long, value_name = "CONNECTIONS", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: u32,
     /// A request's body at most.
     #[arg(long, value_name = "MIB", default_value_t = 16)]

@@ -19,3 +19,27 @@ fn byte(character: char) -> Option<u8> {
     };
     u8::try_from(byte).ok()
 }
+
+/// The character that stands for a byte.
+pub(super) fn character(byte: u8) -> char {
+    let code = u32::from(byte);
+    let code = match code {
+        0x00..=0x20 => code + 0x100,
+        0x7f..=0xa0 => code - 0x7f + 0x121,
+        0xad => 0x143,
+        _ => code,
+    };
+    char::from_u32(code).expect("all of them are letters")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_has_a_character_of_its_own() {
+        for value in 0..=u8::MAX {
+            assert_eq!(byte(character(value)), Some(value));
+        }
+    }
+}

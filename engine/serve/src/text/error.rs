@@ -15,6 +15,14 @@ pub enum TextError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A file could not be written.
+    #[error("cannot write {path}: {source}", path = path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A file of the folder is not what its name says.
     #[error("{path}: {problem}", path = path.display())]
     File {

@@ -7,6 +7,7 @@ mod byte_level;
 mod chat;
 mod config;
 mod error;
+mod every_byte;
 mod marks;
 mod stop;
 mod stream;
@@ -15,6 +16,7 @@ mod tokenizer;
 
 pub use chat::{Chat, Message};
 pub use error::TextError;
+pub use every_byte::write_every_byte;
 pub use stop::StopStrings;
 pub use stream::TextStream;
 pub use tokenizer::{NamedToken, Tokenizer};
