@@ -108,7 +108,7 @@ impl Observer for Told<'_> {
                 self.router.metrics.arrived(arrival.request.prompt_tokens);
             }
             Some(refused) => {
-                waiting.tell(What::Refused(refused.to_string()));
+                waiting.tell(What::Refused(refused.clone()));
                 requests.remove(id);
                 self.router.metrics.over(Over::Refused);
             }

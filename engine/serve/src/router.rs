@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::batch::Scored;
+use engine::event_loop::Refused;
 use engine::request::RequestId;
 use engine::units::{Depth, Nanos};
 use tokio::sync::mpsc::UnboundedSender;
@@ -32,7 +33,7 @@ pub enum What {
     /// It waits for a slot, or runs.
     Accepted,
     /// It can never be served; nothing follows.
-    Refused(String),
+    Refused(Refused),
     /// How probable one of its prompt's tokens was, in order of positions.
     Prompt(Scored),
     /// Its next token.
