@@ -13,7 +13,7 @@ use engine::models::gate::GateSpec;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Scheduler, SchedulerConfig};
 use engine::submission::Sampling;
-use engine::units::Nanos;
+use engine::units::{Depth, Nanos};
 use engine::wall_clock::WallClock;
 use sim::live::Device;
 
@@ -90,6 +90,12 @@ impl Run {
             Device::Cuda => engine_thread::start(max_queue, move || make.cuda()),
         }?;
         let config = engine.config;
+        if let Some(depth) = self.min_depth.filter(|&depth| Depth(depth) < config.r_min) {
+            let first = config.r_min;
+            return Err(format!(
+                "--min-depth must be at least {first}, before which this overlap has no exits, got {depth}"
+            ));
+        }
         // A tokenizer's end token ends an answer even if the config names none.
         let mut end_tokens = folder.config.end_tokens.clone();
         if end_tokens.is_empty() {
@@ -104,6 +110,7 @@ impl Run {
             end_tokens: end_tokens.into(),
             sampling: sampling(&folder.generation),
             exit_threshold: gate.threshold,
+            first_exit: config.r_min,
             full_depth_only: settings.full_depth_only(),
         };
         model.sampling.check().map_err(|error| format!("generation_config.json: {error}"))?;

@@ -176,10 +176,17 @@ fn exit(body: &Body, model: &Model) -> Result<Option<ExitRule>, ApiError> {
             "exit",
             "this server runs every token at full depth: start it with a scheduler that has early exits",
         )),
-        (false, Some(exit)) => Ok(Some(ExitRule::Threshold {
-            threshold: exit.threshold.unwrap_or(model.exit_threshold),
-            min_depth: exit.min_depth.map(Depth),
-        })),
+        (false, Some(exit)) => {
+            let (min_depth, first) = (exit.min_depth.map(Depth), model.first_exit);
+            if let Some(depth) = min_depth.filter(|&depth| depth < first) {
+                let message = format!(
+                    "min_depth must be at least {first}, before which this server's overlap has no exits, got {depth}"
+                );
+                return Err(ApiError::invalid("exit", message));
+            }
+            let threshold = exit.threshold.unwrap_or(model.exit_threshold);
+            Ok(Some(ExitRule::Threshold { threshold, min_depth }))
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use engine::models::tensor::Tensor;
 use engine::models::weights::Weights;
 use engine::request::RequestId;
 use engine::submission::{Sampling, Submission};
+use engine::units::Depth;
 use serde_json::json;
 use serve::engine_thread;
 use serve::http::{Guard, Limits};
@@ -71,6 +72,7 @@ fn server(batches: u32, change: impl FnOnce(Weights) -> Weights + Send + 'static
         end_tokens: [2].into(),
         sampling: Sampling::GREEDY,
         exit_threshold: 1.0,
+        first_exit: Depth(1),
         full_depth_only: false,
     };
     Server::around(engine, model, Limits::default(), Guard::default())

@@ -11,7 +11,7 @@ use crate::server::Server;
 
 /// One sequence at a time, which can have the whole pool, and prompts in chunks of eight tokens.
 const NARROW: &str =
-    "scheduler: { max_num_seqs: 1, max_context_tokens: 2048, max_num_batched_tokens: 8 }\nkv: { blocks: 512 }";
+    "scheduler: { max_num_seqs: 1, max_context_tokens: 512, max_num_batched_tokens: 8 }\nkv: { blocks: 128 }";
 
 fn completion(body: &Value) -> Vec<u8> {
     request("/v1/completions", body.to_string().as_bytes())
@@ -31,19 +31,19 @@ fn assert_all_is_free(server: &Server, context: usize) {
 fn a_request_is_over_when_its_client_goes_in_whatever_phase() {
     let long = |prompt: usize, stream: bool| {
         completion(&json!({
-            "prompt": vec![7; prompt], "max_tokens": 2048 - prompt, "ignore_eos": true, "stream": stream,
+            "prompt": vec![7; prompt], "max_tokens": 512 - prompt, "ignore_eos": true, "stream": stream,
         }))
     };
     for streamed in [true, false] {
-        // In its prompt: two thousand tokens take hundreds of batches.
+        // In its prompt: five hundred tokens take sixty batches.
         let server = Server::of(NARROW);
         let mut gone = server.client.connect();
-        gone.write_all(&long(2000, streamed)).unwrap();
+        gone.write_all(&long(500, streamed)).unwrap();
         eventually("its prompt is read", || server.client.metric("requests_running") == 1.0);
         drop(gone);
         eventually("it is cancelled", || server.client.over("cancelled") == 1.0);
         assert_eq!(server.client.metric("output_tokens_total"), 0.0, "it was not done with its prompt");
-        assert_all_is_free(&server, 2048);
+        assert_all_is_free(&server, 512);
 
         // In its answer, while another one waits.
         let server = Server::of(NARROW);
@@ -60,7 +60,7 @@ fn a_request_is_over_when_its_client_goes_in_whatever_phase() {
         assert_eq!(server.client.metric("requests_running"), 1.0);
         drop(gone);
         eventually("it is cancelled too", || server.client.over("cancelled") == 2.0);
-        assert_all_is_free(&server, 2048);
+        assert_all_is_free(&server, 512);
         assert_eq!(server.stop(), Ok(()));
     }
 }

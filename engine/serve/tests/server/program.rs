@@ -70,7 +70,8 @@ fn generate_prints_what_the_models_own_code_says() {
 
 #[test]
 fn generate_shows_depths_and_draws_by_seed() {
-    let ask = ["--prompt", "Hello", "--max-tokens", "30", "--exit-threshold", "0.35", "--temperature", "0.8", "--seed"];
+    let ask =
+        ["--prompt", "Hello world", "--max-tokens", "30", "--exit-threshold", "0.35", "--temperature", "0.8", "--seed"];
     let json = |seed: &str| -> Value {
         serde_json::from_str(&generated(&folder(), &[&ask[..], &[seed, "--json"]].concat()).0).unwrap()
     };
@@ -123,6 +124,7 @@ fn what_cannot_be_started_exits_with_2_and_says_why() {
         (&["--model", model, "--host", "nowhere"], "--host must be an IP address"),
         (&["--model", "/nowhere", "--port", "0"], "is not a folder"),
         (&["--model", model, "--port", "0", "--exit-threshold", "NaN"], "must be a number"),
+        (&["--model", model, "--port", "0", "--min-depth", "0"], "--min-depth must be at least 1"),
         (&["--model", model, "--port", "0", "--profile", "/nowhere.yaml"], "/nowhere.yaml"),
         (&["--model", model, "--port", "0", "--scenario", "/nowhere.yaml"], "/nowhere.yaml"),
         (&["--port", "0"], "--model"),
