@@ -108,9 +108,9 @@ impl Observer for Told<'_> {
                 self.router.metrics.arrived(arrival.request.prompt_tokens);
             }
             Some(refused) => {
+                self.router.metrics.over(Over::Refused);
                 waiting.tell(What::Refused(refused.clone()));
                 requests.remove(id);
-                self.router.metrics.over(Over::Refused);
             }
         }
     }
@@ -163,18 +163,21 @@ impl Told<'_> {
                 (false, false) => None,
             };
             let score = score_of(scores, row.request, index);
-            waiting.tell(What::Token(Token { id, depth: row.depth, score, last: last.map(|(last, _)| last) }));
+            // Counted before it is told: a client may ask for the figures at once.
             if let Some((_, over)) = last {
-                requests.remove(row.request);
                 self.router.metrics.over(over);
+            }
+            waiting.tell(What::Token(Token { id, depth: row.depth, score, last: last.map(|(last, _)| last) }));
+            if last.is_some() {
+                requests.remove(row.request);
             }
         }
         if told.failed
             && let Some(waiting) = requests.get(row.request)
         {
+            self.router.metrics.over(Over::Failed);
             waiting.tell(What::Failed("the model's numbers ran out of range: its logits are not finite".into()));
             requests.remove(row.request);
-            self.router.metrics.over(Over::Failed);
         }
     }
 }

@@ -158,7 +158,8 @@ impl Router {
 
     /// Takes a request out, and says whether it was not over.
     pub(crate) fn leave(&self, request: RequestId, why: Over) -> bool {
-        let left = self.lock().requests.remove(&request).is_some();
+        let mut open = self.lock();
+        let left = open.requests.remove(&request).is_some();
         if left {
             self.metrics.over(why);
         }
@@ -175,8 +176,8 @@ impl Router {
         let mut open = self.lock();
         open.ended = Some(reason.to_owned());
         for waiting in std::mem::take(&mut open.requests).into_values() {
-            waiting.tell(What::Failed(reason.to_owned()));
             self.metrics.over(Over::Failed);
+            waiting.tell(What::Failed(reason.to_owned()));
         }
     }
 

@@ -80,7 +80,7 @@ impl Random {
 /// Asks, and goes away at a random moment: in the request, in the queue, in the prompt, in the answer, behind it.
 fn ask_and_go(client: Client, random: &mut Random) {
     let body = json!({
-        "prompt": vec![9; 1 + random.below(40) as usize], "n": 1 + random.below(2), "max_tokens": 1 + random.below(24),
+        "prompt": vec![9; 1 + random.below(24) as usize], "n": 1 + random.below(2), "max_tokens": 1 + random.below(12),
         "stream": random.below(2) == 0, "ignore_eos": true, "exit": { "threshold": 0.4 }, "logprobs": random.below(2),
         "echo": random.below(4) == 0,
     });

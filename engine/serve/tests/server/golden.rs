@@ -70,13 +70,17 @@ fn greedy_texts_are_those_of_the_models_own_code() {
         }
         let Some(chat) = run["chat"].as_u64() else { continue };
         let messages = &conversations[chat as usize]["messages"];
+        // What looks like a special token in a message is text here, and was an id there.
+        if messages.to_string().contains("<|") {
+            continue;
+        }
         chats += 1;
         let answer = server.client.post("/v1/chat/completions", &asked("messages", messages)).json();
         assert_eq!(answer["usage"]["prompt_tokens"], list(&run["prompt_ids"]).len());
         let message = json!({ "role": "assistant", "content": run["text_without_special"] });
         assert_eq!(answer["choices"][0]["message"], message);
     }
-    assert_eq!((texts, chats), (7, 3), "two of nine are too close");
+    assert_eq!((texts, chats), (7, 2), "two texts of nine are too close");
 }
 
 #[test]
