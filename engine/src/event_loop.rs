@@ -24,6 +24,10 @@ pub trait Observer {
 
     /// A batch ran and its effects are settled. `Break` ends the run.
     fn step(&mut self, step: &Step) -> ControlFlow<()>;
+
+    /// Nothing waits, runs or holds KV until something comes in. A step's queues are older where a request's end was found
+    /// late, or it was cancelled.
+    fn idle(&mut self) {}
 }
 
 /// Who refused a request, and why. It is refused alone; everything else goes on.
