@@ -132,7 +132,9 @@ impl Choice {
         for (position, &id) in prompt.ids.iter().enumerate() {
             let token = self.named(id)?;
             let length = token.text.chars().count();
-            all.push(match scores.next().filter(|_| position > 0) {
+            // Nothing precedes the first token, so it has no score.
+            let score = if position == 0 { None } else { scores.next() };
+            all.push(match score {
                 Some(score) => self.logprob(&score, offset)?,
                 None => TokenLogprob { token, logprob: None, top: Vec::new(), offset },
             });
