@@ -19,9 +19,6 @@ pub trait Observer {
     /// A request that is not over was cancelled at `now`. A row that runs for it may still make a token.
     fn cancelled(&mut self, _request: RequestId, _now: Nanos) {}
 
-    /// Nothing is left to do, until another message comes: no request waits or runs, and every page is free.
-    fn idle(&mut self) {}
-
     /// A batch ran and its effects are settled. `Break` ends the run.
     fn step(&mut self, step: &Step) -> ControlFlow<()>;
 
