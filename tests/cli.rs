@@ -6,6 +6,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use engine::architecture::Architecture;
+use engine::models::folder::ModelFolder;
+use engine::units::Depth;
 use serde_json::Value;
 
 const SHAREGPT: &str = "model: ouro-1.4b
@@ -267,6 +270,24 @@ fn a_live_run_makes_the_predicted_batches() {
         let timeline = fs::read_to_string(dir.path().join("out/trace.json")).unwrap();
         assert!(timeline.contains("refill K=1, predicted") && timeline.contains("refill K=1, measured"));
     }
+}
+
+#[test]
+fn a_model_folder_runs_live_with_its_own_loops_and_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Architecture { r_max: Depth(3), kv_heads: Some(2), ..Architecture::builtin("tiny-ouro").unwrap() };
+    ModelFolder::write_random(&model, 3, &folder.path().join("mine")).unwrap();
+    let of = |place: &Path| LIVE.replace("model: tiny-ouro", &format!("model: {{ folder: {} }}", place.display()));
+    let scenario = of(&folder.path().join("mine"));
+    let (dir, output) = run(&scenario, &["--live", "cpu", "--set", "exits=full_depth"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(validation(dir.path())["schedulers"][0]["batches_identical"], true);
+    let summary = fs::read_to_string(dir.path().join("out/summary.json")).unwrap();
+    assert!(summary.contains("mine (0-3-0 layers, 3 loops)"), "{summary}");
+
+    fs::remove_file(folder.path().join("mine/model.safetensors")).unwrap();
+    refuses(&scenario, &["--live", "cpu", "--set", "exits=full_depth"], &["live.weights", "neither model.safetensors"]);
+    refuses(&of(folder.path()), &[], &["model.folder", "config.json"]);
 }
 
 #[test]

@@ -25,7 +25,7 @@ impl ExitSource for Exits {
 }
 
 /// Everything that was observed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
     /// Steps in order.
     pub steps: Vec<Step>,

@@ -5,10 +5,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
-use crate::models::family::{self, Form};
+use crate::models::family::{After, Form};
+use crate::models::initial_state::HUGINN_STD;
 use crate::models::rope::RopeScaling;
 use crate::units::Depth;
 use crate::whole;
+
+pub use crate::models::family::Family;
 
 /// Bytes of a bf16 number.
 const BF16_BYTES: u64 = 2;
@@ -67,16 +70,6 @@ pub struct Architecture {
     pub tied_head: Option<bool>,
 }
 
-/// The two looped families.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Family {
-    /// Fully looped: embedding, core, LM head; a learned exit gate.
-    Ouro,
-    /// Prelude, adapter and core, coda; exits by convergence.
-    Huginn,
-}
-
 /// An architecture that no model can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
@@ -98,13 +91,26 @@ impl Architecture {
     pub const LOOPS_MAX: u8 = u8::MAX - 1;
 
     /// The names that [`Self::builtin`] knows.
-    pub const BUILTIN: [&'static str; 5] = ["ouro-1.4b", "ouro-2.6b", "huginn-3.5b", "tiny-ouro", "tiny-huginn"];
+    pub const BUILTIN: [&'static str; 12] = [
+        "ouro-1.4b",
+        "ouro-2.6b",
+        "huginn-3.5b",
+        "nanbeige-3b",
+        "recurrent-llama-3.2",
+        "recurrent-tinyllama",
+        "recurrent-olmo-2",
+        "tiny-ouro",
+        "tiny-huginn",
+        "tiny-nanbeige",
+        "tiny-recurrent-llama",
+        "tiny-recurrent-olmo",
+    ];
 
     /// A released model, or a tiny one with its structure for tests and live runs on a CPU.
     pub fn builtin(name: &str) -> Option<Self> {
         let ouro = |name: &str, core_layers| Self {
             name: name.into(),
-            family: Family::Ouro,
+            family: Family::OURO,
             vocab: 49_152,
             hidden: 2048,
             ffn: 5632,
@@ -123,7 +129,7 @@ impl Architecture {
         };
         let huginn = Self {
             name: "huginn-3.5b".into(),
-            family: Family::Huginn,
+            family: Family::HUGINN,
             vocab: 65_536,
             hidden: 5280,
             ffn: 17_920,
@@ -140,11 +146,88 @@ impl Architecture {
             norm_epsilon: None,
             tied_head: None,
         };
+        let nanbeige = Self {
+            name: name.into(),
+            family: Family::NANBEIGE,
+            vocab: 166_144,
+            hidden: 3072,
+            ffn: 10_752,
+            heads: 48,
+            kv_heads: Some(8),
+            core_layers: 22,
+            r_max: Depth(2),
+            norm_epsilon: Some(1e-5),
+            ..ouro(name, 22)
+        };
+        let llama_3_2 = RopeScaling::Llama3 {
+            factor: 32.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position_embeddings: 8192.0,
+        };
+        let llama = Self {
+            name: name.into(),
+            family: Family::RECURRENT_LLAMA,
+            vocab: 128_256,
+            hidden: 2048,
+            ffn: 8192,
+            heads: 32,
+            kv_heads: Some(8),
+            head_dim: 64,
+            prelude_layers: 4,
+            core_layers: 6,
+            coda_layers: 4,
+            r_max: Depth(32),
+            rope_scaling: Some(llama_3_2),
+            norm_epsilon: Some(1e-5),
+            ..huginn.clone()
+        };
+        // Of TinyLlama's checkpoints the split is not known from a config; a folder's own decides.
+        let tinyllama = Self {
+            vocab: 32_000,
+            ffn: 5632,
+            kv_heads: Some(4),
+            core_layers: 8,
+            rope_theta: Some(1e4),
+            rope_scaling: None,
+            ..llama.clone()
+        };
+        let olmo = Self {
+            family: Family::RECURRENT_OLMO,
+            vocab: 100_352,
+            heads: 16,
+            kv_heads: None,
+            head_dim: 128,
+            rope_scaling: None,
+            norm_epsilon: None,
+            ..llama.clone()
+        };
+        // Small widths, and fewer KV heads where the released model shares them.
+        let tiny = |model: &Self, kv_heads| Self {
+            vocab: 512,
+            hidden: 64,
+            ffn: 176,
+            heads: 4,
+            kv_heads,
+            head_dim: 16,
+            prelude_layers: model.prelude_layers.min(1),
+            core_layers: 2,
+            coda_layers: model.coda_layers.min(1),
+            r_max: model.r_max.min(Depth(8)),
+            ..model.clone()
+        };
         match name {
             "ouro-1.4b" => Some(ouro(name, 24)),
             "ouro-2.6b" => Some(ouro(name, 48)),
             "huginn-3.5b" => Some(huginn),
+            "nanbeige-3b" => Some(nanbeige),
+            "recurrent-llama-3.2" => Some(llama),
+            "recurrent-tinyllama" => Some(tinyllama),
+            "recurrent-olmo-2" => Some(olmo),
             "tiny-ouro" => Some(Self { vocab: 512, hidden: 64, ffn: 176, heads: 4, head_dim: 16, ..ouro(name, 3) }),
+            "tiny-nanbeige" => Some(tiny(&nanbeige, Some(2))),
+            "tiny-recurrent-llama" => Some(tiny(&llama, Some(2))),
+            "tiny-recurrent-olmo" => Some(tiny(&olmo, None)),
             "tiny-huginn" => Some(Self {
                 name: name.into(),
                 vocab: 512,
@@ -160,6 +243,16 @@ impl Architecture {
             }),
             _ => None,
         }
+    }
+
+    /// The built-in model of the same layers, which takes the same time a loop whatever its loops and numbers are.
+    pub fn released(&self) -> Option<Self> {
+        let layers = |model: &Self| {
+            let outside = (model.vocab, model.prelude_layers, model.coda_layers);
+            let block = (model.hidden, model.ffn, model.heads, model.kv_heads(), model.head_dim);
+            (model.family, outside, model.core_layers, block)
+        };
+        Self::BUILTIN.into_iter().filter_map(Self::builtin).find(|model| layers(model) == layers(self))
     }
 
     /// Checks that every size is one that a model can have.
@@ -232,7 +325,15 @@ impl Architecture {
 
     /// What distinguishes its family's arithmetic.
     pub fn form(&self) -> Form {
-        family::form(self.family)
+        self.family.form
+    }
+
+    /// The standard deviation of the noise from which a loop may start, before it is cut.
+    pub fn noise_std(&self) -> f32 {
+        match self.form().scales_embedding {
+            true => HUGINN_STD,
+            false => HUGINN_STD / (self.hidden as f32).sqrt(),
+        }
     }
 
     /// Width of all queries.
@@ -245,11 +346,13 @@ impl Architecture {
         self.kv_heads() * self.head_dim
     }
 
-    /// Parameters of one layer: four projections of attention, a gated MLP, four norms, and Huginn's q/k bias.
+    /// Parameters of one layer: four projections of attention, a gated MLP, and the family's norms and biases.
     pub fn layer_params(&self) -> u64 {
         let (queries, kv) = (self.query_width(), self.kv_width());
-        let bias = if self.form().qk_bias { queries + kv } else { 0 };
-        2 * self.hidden * (queries + kv) + 3 * self.hidden * self.ffn + 4 * self.hidden + bias
+        let form = self.form();
+        let norms = 2 * u64::from(form.norms.before) + 2 * u64::from(form.norms.after != After::Nothing);
+        let of_heads = (u64::from(form.qk_bias) + u64::from(form.qk_norm)) * (queries + kv);
+        2 * self.hidden * (queries + kv) + 3 * self.hidden * self.ffn + norms * self.hidden + of_heads
     }
 
     /// Parameters of one core application, Huginn's adapter included: F_r of the paper's Section 5, in FLOP / 2.
@@ -290,7 +393,7 @@ impl Architecture {
     }
 
     fn adapter_params(&self) -> u64 {
-        if self.form().injects { 2 * self.hidden * self.hidden } else { 0 }
+        if self.form().injects() { 2 * self.hidden * self.hidden } else { 0 }
     }
 }
 

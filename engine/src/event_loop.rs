@@ -19,11 +19,12 @@ pub trait Observer {
     /// A request that is not over was cancelled at `now`. A row that runs for it may still make a token.
     fn cancelled(&mut self, _request: RequestId, _now: Nanos) {}
 
-    /// Nothing is left to do, until another message comes: no request waits or runs, and every page is free.
-    fn idle(&mut self) {}
-
     /// A batch ran and its effects are settled. `Break` ends the run.
     fn step(&mut self, step: &Step) -> ControlFlow<()>;
+
+    /// Nothing waits, runs or holds KV until something comes in. A step's queues are older where a request's end was found
+    /// late, or it was cancelled.
+    fn idle(&mut self) {}
 }
 
 /// Who refused a request, and why. It is refused alone; everything else goes on.

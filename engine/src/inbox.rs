@@ -113,6 +113,7 @@ impl Sender {
     ///
     /// # Errors
     /// The engine is gone; gives the message back.
+    #[expect(clippy::result_large_err, reason = "what could not be sent comes back, as from the standard channels")]
     pub fn send(&self, message: Message) -> Result<(), Message> {
         let sender = self.sender.as_ref().expect("it is there until it is dropped");
         sender.send(message).map_err(|SendError(message)| message)?;

@@ -58,6 +58,9 @@ impl Sampling {
         if !(temperature.is_finite() && temperature >= 0.0) {
             return Err(format!("temperature must be zero or more, got {temperature}"));
         }
+        if temperature > 0.0 && !temperature.recip().is_finite() {
+            return Err(format!("temperature {temperature:e} is too small to divide by: 0 takes the largest logit"));
+        }
         if !(top_p > 0.0 && top_p <= 1.0) {
             return Err(format!("top_p must be above 0 and at most 1, got {top_p}"));
         }
@@ -79,7 +82,8 @@ pub enum ExitRule {
     },
 }
 
-/// Which tokens end a request under `finish: eos`, in place of the run's.
+/// Which tokens end a request under `finish: eos`, in place of the run's. Under `finish: length` they end nothing, and can
+/// be held back all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ends {
     /// Any of these ends it. Without any, nothing does but its `max_output_tokens`.

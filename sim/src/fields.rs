@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::scenario::{ProfileChoice, Scenario, WeightsChoice, default_compare};
+use crate::scenario::{Model, ProfileChoice, Scenario, WeightsChoice, default_compare};
 
 /// The tree, and what is done to every scenario that is read from it.
 #[derive(Clone, Debug)]
@@ -97,8 +97,11 @@ impl Fields {
         if let ProfileChoice::File(file) = &mut scenario.profile {
             look_up(file);
         }
-        if let WeightsChoice::File(file) = &mut scenario.live.weights {
+        if let Some(WeightsChoice::File(file)) = &mut scenario.live.weights {
             look_up(file);
+        }
+        if let Model::Folder(folder) = &mut scenario.model {
+            look_up(folder);
         }
         if self.quick {
             crate::quick::shrink(&mut scenario);

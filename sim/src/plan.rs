@@ -1,6 +1,6 @@
 //! From a scenario to what is run: every default filled in, every contradiction found.
 
-use engine::architecture::{Architecture, Family};
+use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::metrics::Slo;
 use engine::profile::{Buckets, Device, Profile};
@@ -87,7 +87,7 @@ impl Plan {
         if let Some(slo) = &scenario.slo {
             check_slo(slo)?;
         }
-        fill(&mut scenario, &model);
+        fill(&mut scenario, &model)?;
         let schedulers = schedulers(&scenario, &model, &profile, &workload)?;
         let plan = Self { scenario, model, profile, workload, schedulers };
         horizon::check(&plan)?;
@@ -151,7 +151,7 @@ pub(crate) fn fault(path: impl Into<String>, reason: impl ToString) -> PlanError
 
 /// The model's shapes, checked.
 pub(crate) fn model(scenario: &Scenario) -> Result<Architecture, PlanError> {
-    let model = scenario.model.architecture();
+    let model = scenario.model.architecture().map_err(|error| fault("model.folder", error))?;
     model.check().map_err(|error| fault(format!("model.custom.{}", error.field), error.reason))?;
     Ok(model)
 }
@@ -249,18 +249,19 @@ fn profile(scenario: &Scenario, model: &Architecture) -> Result<Profile, PlanErr
 }
 
 /// Writes the defaults that depend on other fields into the scenario.
-fn fill(scenario: &mut Scenario, model: &Architecture) {
+fn fill(scenario: &mut Scenario, model: &Architecture) -> Result<(), PlanError> {
+    scenario.live.weights = Some(scenario.weights());
+    let initial_state = scenario.model.initial_state().map_err(|error| fault("model.folder", error))?;
+    scenario.live.initial_state.get_or_insert(initial_state);
     let w = scenario.scheduler.max_num_seqs.0;
     scenario.scheduler.min_free_slots.get_or_insert(Count((w / 8).max(1)));
     for entry in scenario.compare.iter_mut().filter(|entry| entry.mode == ModeName::Refill) {
         if entry.min_coda_batch.is_none() && entry.coda_share.is_none() {
-            let share = match model.family {
-                Family::Ouro => 0.0,
-                Family::Huginn => 0.25,
-            };
+            let share = if model.coda_layers > 0 { 0.25 } else { 0.0 };
             entry.min_coda_batch = Some(coda_batch(Share(share), w));
         }
     }
+    Ok(())
 }
 
 /// K as a share of W.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::metrics::Slo;
+use engine::models::folder::{FolderError, ModelFolder};
 use engine::models::initial_state::InitialState;
 use engine::scheduler::{Overlap, Pressure};
 use engine::whole;
@@ -76,6 +77,9 @@ pub enum Model {
     /// Huginn's structure at a width for laptops.
     #[serde(rename = "tiny-huginn")]
     TinyHuginn,
+    /// A folder in Hugging Face's layout: its `config.json` says what it is.
+    #[serde(rename = "folder")]
+    Folder(PathBuf),
     /// Any other.
     #[serde(rename = "custom")]
     Custom(Architecture),
@@ -229,10 +233,10 @@ pub struct OutputSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LiveSettings {
-    /// The model's parameters.
-    pub weights: WeightsChoice,
-    /// Where Huginn's loop starts.
-    pub initial_state: InitialState,
+    /// The model's parameters; the folder's where the model is one, else random ones.
+    pub weights: Option<WeightsChoice>,
+    /// Where Huginn's loop starts; as its folder says where the model is one, else zero.
+    pub initial_state: Option<InitialState>,
     /// Decides the prompts' tokens.
     #[serde(deserialize_with = "whole::read")]
     pub prompt_seed: u64,
@@ -251,7 +255,7 @@ pub struct LiveSettings {
 pub enum WeightsChoice {
     /// Random, from a seed: times do not depend on values.
     Random(#[serde(deserialize_with = "whole::read")] u64),
-    /// A safetensors file, or the index of several.
+    /// A safetensors file, the index of several, or a folder with either.
     File(PathBuf),
 }
 
@@ -259,23 +263,47 @@ impl Scenario {
     /// The files that it names.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let profile = if let ProfileChoice::File(file) = &self.profile { Some(file) } else { None };
-        let weights = if let WeightsChoice::File(file) = &self.live.weights { Some(file) } else { None };
-        [self.workload.file.as_ref(), profile, weights].into_iter().flatten().map(PathBuf::as_path)
+        let weights = if let Some(WeightsChoice::File(file)) = &self.live.weights { Some(file) } else { None };
+        let model = if let Model::Folder(folder) = &self.model { Some(folder) } else { None };
+        [self.workload.file.as_ref(), profile, weights, model].into_iter().flatten().map(PathBuf::as_path)
+    }
+
+    /// The model's parameters, given or by default.
+    pub fn weights(&self) -> WeightsChoice {
+        self.live.weights.clone().unwrap_or_else(|| match &self.model {
+            Model::Folder(folder) => WeightsChoice::File(folder.clone()),
+            _ => WeightsChoice::Random(0),
+        })
     }
 }
 
 impl Model {
     /// Its shapes.
-    pub fn architecture(&self) -> Architecture {
+    ///
+    /// # Errors
+    /// It is a folder that cannot be read, or asks for what cannot be done.
+    pub fn architecture(&self) -> Result<Architecture, FolderError> {
         let name = match self {
-            Self::Custom(architecture) => return architecture.clone(),
+            Self::Custom(architecture) => return Ok(architecture.clone()),
+            Self::Folder(folder) => return Ok(ModelFolder::open(folder)?.config.architecture),
             Self::Ouro14B => "ouro-1.4b",
             Self::Ouro26B => "ouro-2.6b",
             Self::Huginn35B => "huginn-3.5b",
             Self::TinyOuro => "tiny-ouro",
             Self::TinyHuginn => "tiny-huginn",
         };
-        Architecture::builtin(name).expect("every named model is built in")
+        Ok(Architecture::builtin(name).expect("every named model is built in"))
+    }
+
+    /// Where its loop starts unless a scenario says so.
+    ///
+    /// # Errors
+    /// As [`Self::architecture`].
+    pub fn initial_state(&self) -> Result<InitialState, FolderError> {
+        match self {
+            Self::Folder(folder) => Ok(ModelFolder::open(folder)?.config.initial_state),
+            _ => Ok(InitialState::Zero),
+        }
     }
 }
 
@@ -314,8 +342,8 @@ impl Default for OutputSettings {
 impl Default for LiveSettings {
     fn default() -> Self {
         Self {
-            weights: WeightsChoice::Random(0),
-            initial_state: InitialState::Zero,
+            weights: None,
+            initial_state: None,
             prompt_seed: 0,
             threads: Threads(0),
             repeats: Count(3),

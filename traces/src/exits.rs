@@ -46,7 +46,7 @@ pub struct AllowedExits {
 
 impl AllowedExits {
     /// Whatever a depth can be, for readers that know no model. The family matters to presets alone.
-    pub const ANY: Self = Self { family: Family::Ouro, min: Depth::FIRST, max: Depth(u8::MAX) };
+    pub const ANY: Self = Self { family: Family::OURO, min: Depth::FIRST, max: Depth(u8::MAX) };
 
     /// What a model allows; a lookahead of one loop needs exits at `r_min` or deeper.
     pub fn of(model: &Architecture, lookahead: bool) -> Self {

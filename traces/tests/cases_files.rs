@@ -12,7 +12,7 @@ use polars::prelude::*;
 use traces::file::{Rows, Wanted};
 use traces::{AllowedExits, TracesError};
 
-const EXITS: Option<AllowedExits> = Some(AllowedExits { family: Family::Ouro, min: Depth(1), max: Depth(4) });
+const EXITS: Option<AllowedExits> = Some(AllowedExits { family: Family::OURO, min: Depth(1), max: Depth(4) });
 const ALL: Wanted<'_> = Wanted { arrivals: true, exits: EXITS, requests: None, scheduler: None };
 const TIMED: Wanted<'_> = Wanted { exits: None, ..ALL };
 const DEPTHS: Wanted<'_> = Wanted { arrivals: false, ..ALL };

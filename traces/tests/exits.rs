@@ -139,5 +139,5 @@ fn a_lookahead_needs_exits_at_r_min_or_deeper() {
     let error = Exits::new(&config, AllowedExits::of(&huginn, true), None, 1).unwrap_err().to_string();
     assert_eq!(error, "an exit at depth 2 is not possible: this model and overlap mode allow 3 to 16");
     assert!(Exits::new(&config, AllowedExits::of(&huginn, false), None, 1).is_ok());
-    assert_eq!(AllowedExits::of(&huginn, true).family, Family::Huginn);
+    assert_eq!(AllowedExits::of(&huginn, true).family, Family::HUGINN);
 }

@@ -12,7 +12,7 @@ use traces::file::write::{Contents, FileWriter, RecordedRequest};
 use traces::file::{Rows, Wanted};
 use traces::{AllowedExits, TracesError};
 
-const OURO: AllowedExits = AllowedExits { family: Family::Ouro, min: Depth(1), max: Depth(4) };
+const OURO: AllowedExits = AllowedExits { family: Family::OURO, min: Depth(1), max: Depth(4) };
 const ALL: Wanted<'_> = Wanted { arrivals: true, exits: Some(OURO), requests: None, scheduler: None };
 const LENGTHS: Wanted<'_> = Wanted { arrivals: false, exits: None, requests: None, scheduler: None };
 const EXITS: Wanted<'_> = Wanted { arrivals: false, exits: Some(OURO), requests: None, scheduler: None };

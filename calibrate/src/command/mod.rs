@@ -19,6 +19,7 @@ use calibrate::tables;
 use engine::architecture::Architecture;
 use engine::inputs::check_outputs;
 use engine::layout::Layout;
+use engine::models::folder::ModelFolder;
 use engine::profile::{Buckets, Profile};
 use engine::whole;
 use reports::Timing;
@@ -54,10 +55,20 @@ fn read_profile(path: &Path) -> Result<Profile, CalibrateError> {
 const R_SQUARED_MIN: f64 = 0.999;
 
 fn model(name: &str) -> Result<Architecture, CalibrateError> {
-    Architecture::builtin(name).ok_or_else(|| {
-        let reason = format!("there is no model `{name}`, only {}", Architecture::BUILTIN.join(", "));
-        CalibrateError::Argument { option: "--model", reason }
-    })
+    if let Some(model) = Architecture::builtin(name) {
+        return Ok(model);
+    }
+    let wrong = |reason: String| CalibrateError::Argument { option: "--model", reason };
+    match Path::new(name).is_dir() {
+        true => match ModelFolder::open(Path::new(name)) {
+            Ok(folder) => Ok(folder.config.architecture),
+            Err(error) => Err(wrong(error.to_string())),
+        },
+        false => {
+            let known = Architecture::BUILTIN.join(", ");
+            Err(wrong(format!("there is no model `{name}`, only {known}, and no folder of that name")))
+        }
+    }
 }
 
 fn resamples(text: &str) -> Result<u32, String> {

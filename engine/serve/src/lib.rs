@@ -5,6 +5,7 @@
 
 pub mod call;
 pub mod engine_thread;
+pub mod expectation;
 pub mod http;
 pub mod metrics;
 pub mod model;

@@ -7,13 +7,17 @@ use engine::cuda::check_kernels;
 
 fn main() -> ExitCode {
     let arch = std::env::args().nth(1).unwrap_or_else(|| "sm_90a".into());
-    for name in Architecture::BUILTIN {
-        let Some(architecture) = Architecture::builtin(name) else { continue };
-        let block_tokens = if name.starts_with("tiny") { 4 } else { 16 };
+    let builtin = || Architecture::BUILTIN.into_iter().filter_map(Architecture::builtin);
+    // Query heads that share KV heads, in each family.
+    let shared = builtin().filter(|model| model.name.starts_with("tiny"));
+    let shared =
+        shared.map(|model| Architecture { kv_heads: Some(1), name: format!("{}, one KV head", model.name), ..model });
+    for architecture in builtin().chain(shared) {
+        let block_tokens = if architecture.name.starts_with("tiny") { 4 } else { 16 };
         match check_kernels(&architecture, block_tokens, &arch) {
             Ok(lines) => lines.iter().for_each(|line| println!("{line}")),
             Err(error) => {
-                eprintln!("{name}: {error}");
+                eprintln!("{}: {error}", architecture.name);
                 return ExitCode::from(if matches!(error, engine::cuda::CudaError::Missing { .. }) { 2 } else { 1 });
             }
         }

@@ -12,7 +12,7 @@ use crate::live::{Exits, LiveConfig, random_prompt};
 use crate::models::initial_state::InitialState;
 use crate::request::{Arrival, Request, RequestId};
 use crate::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
-use crate::submission::Submission;
+use crate::submission::{Logprobs, Submission};
 use crate::units::{Depth, Nanos};
 
 /// Prompts of the requests: one token, less and more than a block, exactly one, and several.
@@ -218,6 +218,14 @@ fn case(
     Case { name, equals_first, overlap, submissions, batches, chunks }
 }
 
+/// How many of the most probable tokens are told.
+pub(super) const TOP: u32 = 5;
+
+/// Half of the requests ask how probable their tokens were.
+pub(super) fn asks_for_scores(request: RequestId) -> bool {
+    request.0.is_multiple_of(2)
+}
+
 /// A request with its prompt, which is random but for the shared prefix.
 fn submission(request: &Request, all: &[Request], vocab: u32) -> Submission {
     let mut prompt = random_prompt(1, request, vocab);
@@ -227,7 +235,8 @@ fn submission(request: &Request, all: &[Request], vocab: u32) -> Submission {
         prompt[..tokens as usize].copy_from_slice(&shared[..tokens as usize]);
     }
     let arrival = Arrival { request: *request, output_tokens: request.max_output_tokens, cancel_after: None };
-    Submission { prompt: Some(prompt.into()), ..arrival.into() }
+    let logprobs = asks_for_scores(request.id).then_some(Logprobs { top: TOP, prompt: true });
+    Submission { prompt: Some(prompt.into()), logprobs, ..arrival.into() }
 }
 
 fn request((id, prompt_tokens): (u32, u32)) -> Request {

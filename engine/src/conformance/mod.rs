@@ -2,14 +2,17 @@
 //!
 //! Every case is compared with an oracle within a stated error. Cases that differ only in what cannot matter (packing,
 //! chunking where the layout allows it, block order, mixed depths, offloading) must also agree bit for bit among
-//! themselves. The CPU executor's oracle is a dense reference; the CUDA executor's is the CPU executor.
+//! themselves. What they say of a token's probability must be what its logits say. The CPU executor's oracle is a dense
+//! reference; the CUDA executor's is the CPU executor.
 
 mod cases;
 mod compare;
+mod scores;
 mod script;
 
 pub use cases::{Case, Group, groups};
 pub use compare::{Comparison, Mismatch, compare};
+pub use scores::PromptScores;
 pub use script::Script;
 
 use crate::architecture::Architecture;
@@ -95,22 +98,24 @@ pub fn run<B: Backend>(
 ) -> Result<Report, Failure<LiveError<B::Error>>> {
     let mut report = Report::default();
     for group in groups(architecture) {
-        let mut first: Option<Transcripts> = None;
+        let mut first: Option<(Transcripts, PromptScores)> = None;
         for case in &group.cases {
             let name = format!("{}, {}", group.name, case.name);
             let failed = |source| Failure::Execution { case: name.clone(), source };
             let mut executor = make(case.config(&group)).map_err(failed)?;
-            play(&mut executor, &group, case)?;
+            let scores = play(&mut executor, &group, case)?;
             let got = executor.transcripts();
             let comparison = compare(&oracle(&group, case), got, tolerance)
                 .map_err(|mismatch| Failure::Oracle { case: name.clone(), mismatch })?;
             match &first {
-                Some(first) if case.equals_first => {
-                    compare(first, got, 0.0)
+                Some((first, first_scores)) if case.equals_first => {
+                    let same_tokens = compare(first, got, 0.0).map(|_| ());
+                    same_tokens
+                        .and_then(|()| first_scores.equals(&scores))
                         .map_err(|mismatch| Failure::Invariance { case: name.clone(), mismatch })?;
                 }
                 Some(_) => {}
-                None => first = Some(got.clone()),
+                None => first = Some((got.clone(), scores)),
             }
             report.cases.push(CaseReport { name, comparison });
         }
@@ -118,16 +123,16 @@ pub fn run<B: Backend>(
     Ok(report)
 }
 
-/// Runs a case on a fresh executor and checks what the outcomes say of exits. Another executor that ran the case so can
-/// be the oracle.
+/// Runs a case on a fresh executor and checks what the outcomes say of exits and probabilities; gives those of the prompts.
+/// Another executor that ran the case so can be the oracle.
 ///
 /// # Errors
-/// The executor's first error, or the first outcome that says something else than the group's exits.
+/// The executor's first error, or the first outcome that says something else than the group's exits or the kept logits.
 pub fn play<B: Backend>(
     executor: &mut Live<B>,
     group: &Group,
     case: &Case,
-) -> Result<(), Failure<LiveError<B::Error>>> {
+) -> Result<PromptScores, Failure<LiveError<B::Error>>> {
     let name = format!("{}, {}", group.name, case.name);
     let failed = |source| Failure::Execution { case: name.clone(), source };
     let mut clock = VirtualClock::default();
@@ -136,21 +141,20 @@ pub fn play<B: Backend>(
     }
     // Under lookahead batches queue up; then the suite queues them all.
     let depth = if case.overlap == Overlap::Lookahead { case.batches.len() } else { 1 };
+    let mut scores = PromptScores::default();
     for queued in case.batches.chunks(depth) {
         for batch in queued {
             executor.launch(batch.clone(), &mut clock).map_err(failed)?;
         }
         for batch in queued {
             let outcome = executor.wait(&mut clock).map_err(failed)?;
-            check_outcome(&outcome, batch, group, case).map_err(|(row, what)| Failure::Outcome {
-                case: name.clone(),
-                batch: batch.id,
-                row,
-                what,
-            })?;
+            let checked = check_outcome(&outcome, batch, group, case);
+            let checked = checked.and_then(|()| scores.take(&outcome, executor.transcripts()));
+            checked.map_err(|(row, what)| Failure::Outcome { case: name.clone(), batch: batch.id, row, what })?;
         }
     }
-    Ok(())
+    scores.check_whole(case).map_err(|mismatch| Failure::Oracle { case: name.clone(), mismatch })?;
+    Ok(scores)
 }
 
 /// The row that says something else than it must, and what.

@@ -10,7 +10,7 @@ use super::matrix::Matrix;
 use super::norm::{Norm, sum_of_squares};
 use super::rope::Rope;
 use crate::architecture::Architecture;
-use crate::models::family::{self, Form, LOOKAHEAD_GATE, LayerNames};
+use crate::models::family::{Form, LOOKAHEAD_GATE, LayerNames, Looping};
 use crate::models::tensor::Tensor;
 use crate::models::weights::Weights;
 
@@ -18,6 +18,8 @@ use crate::models::weights::Weights;
 #[derive(Debug)]
 pub(super) struct Model<E> {
     pub(super) form: Form,
+    /// Of the noise from which a loop may start.
+    pub(super) noise_std: f32,
     pub(super) hidden: usize,
     pub(super) vocab: usize,
     embedding: Tensor,
@@ -42,7 +44,7 @@ struct HazardGate {
 
 impl<E: Element> Model<E> {
     pub(super) fn new(architecture: &Architecture, weights: &Weights) -> Self {
-        let names = family::names(architecture);
+        let names = (architecture.family.tensors)(architecture);
         let norm = |name: &str| Norm { weight: vector::<E>(weights, name), epsilon: architecture.norm_epsilon() };
         let stack = |names: &[String]| {
             let tensors: Vec<&Tensor> = names.iter().map(|name| weights.tensor(name)).collect();
@@ -50,9 +52,10 @@ impl<E: Element> Model<E> {
         };
         let one = |name: &str| Linear::stack(&[weights.tensor(name)]);
         let layer = |names: &LayerNames| Layer {
-            norms: [0, 1, 2, 3].map(|i| norm(&names.norms[i])),
+            norms: names.norms.each_ref().map(|name| name.as_deref().map(norm)),
             qkv: stack(&names.qkv),
             qk_bias: names.qk_bias.as_ref().map(|name| vector::<E>(weights, name)),
+            qk_norm: names.qk_norm.as_ref().map(|names| names.each_ref().map(|name| norm(name))),
             out: one(&names.out),
             gate_up: stack(&names.gate_up),
             down: one(&names.down),
@@ -61,6 +64,7 @@ impl<E: Element> Model<E> {
             [&names.prelude, &names.core, &names.coda].map(|part| part.iter().map(layer).collect());
         Self {
             form: architecture.form(),
+            noise_std: architecture.noise_std(),
             hidden: architecture.hidden as usize,
             vocab: architecture.vocab as usize,
             embedding: weights.tensor(&names.embedding).clone(),
@@ -114,10 +118,11 @@ impl<E: Element> Model<E> {
 
     /// What follows the loop, up to the LM head: nothing where every loop ends with the final norm.
     pub(super) fn coda(&self, state: Matrix, lanes: &Lanes, pool: &mut KvPool<E>) -> Matrix {
-        if !self.form.injects {
-            return state;
-        }
-        let x = self.final_norm.of::<E>(&state);
+        let x = match self.form.looping {
+            Looping::Carries => return state,
+            Looping::Injects { norm_before_coda: true } => self.final_norm.of::<E>(&state),
+            Looping::Injects { norm_before_coda: false } => state,
+        };
         // In the boundary pool the coda's layers come behind the prelude's.
         let mut x = self.layers(&self.coda, x, lanes, pool, self.prelude.len());
         self.final_norm.apply::<E>(&mut x);
@@ -138,7 +143,7 @@ impl<E: Element> Model<E> {
     fn layers(&self, layers: &[Layer<E>], x: Matrix, lanes: &Lanes, pool: &mut KvPool<E>, first: usize) -> Matrix {
         layers.iter().enumerate().fold(x, |x, (i, layer)| {
             let cache = Cache { pool: &mut *pool, layer: first + i };
-            layer.run(self.form.norms, x, lanes, cache, &self.rope)
+            layer.run(self.form.norms.after, x, lanes, cache, &self.rope)
         })
     }
 }

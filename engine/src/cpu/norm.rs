@@ -24,17 +24,14 @@ impl Norm {
     pub(super) fn apply<E: Element>(&self, x: &mut Matrix) {
         assert_eq!(self.weight.len(), x.width(), "a norm of another width");
         let (width, flops) = (x.width(), 4 * x.data().len());
-        for_each_chunk(
-            x.data_mut(),
-            width,
-            flops,
-            || (),
-            |(), _, row| {
-                let mean = sum_of_squares(row) / width as f32;
-                let scale = 1.0 / (mean + self.epsilon).sqrt();
-                row.iter_mut().zip(&self.weight).for_each(|(x, &weight)| *x = E::round(E::round(*x * scale) * weight));
-            },
-        );
+        for_each_chunk(x.data_mut(), width, flops, || (), |(), _, row| self.apply_to::<E>(row));
+    }
+
+    /// Replaces one row by its norm.
+    pub(super) fn apply_to<E: Element>(&self, row: &mut [f32]) {
+        let mean = sum_of_squares(row) / row.len() as f32;
+        let scale = 1.0 / (mean + self.epsilon).sqrt();
+        row.iter_mut().zip(&self.weight).for_each(|(x, &weight)| *x = E::round(E::round(*x * scale) * weight));
     }
 }
 

@@ -39,7 +39,7 @@ impl<E: Element> CpuBackend<E> {
         }
         let running = lanes.iter().map(|lane| &self.running[lane.place as usize]);
         let state = Matrix::from_rows(self.model.hidden, running.clone().map(|running| running.state.as_slice()));
-        let injected = match self.model.form.injects {
+        let injected = match self.model.form.injects() {
             true => Matrix::from_rows(self.model.hidden, running.map(|running| running.injected.as_slice())),
             false => Matrix::zeros(0, self.model.hidden),
         };
@@ -95,7 +95,7 @@ impl<E: Element> CpuBackend<E> {
         let embedded = self.model.embed(ids);
         let boundary = self.boundary_lanes(lanes);
         let x = self.model.prelude(embedded, &boundary, &mut self.boundary);
-        match self.model.form.injects {
+        match self.model.form.injects() {
             true => Start { state: self.initial_state(lanes), injected: x },
             false => Start { state: x, injected: Matrix::zeros(0, self.model.hidden) },
         }
@@ -105,7 +105,7 @@ impl<E: Element> CpuBackend<E> {
         let mut state = Matrix::zeros(lanes.len(), self.model.hidden);
         for (i, lane) in lanes.iter().enumerate() {
             for (channel, s) in state.row_mut(i).iter_mut().enumerate() {
-                *s = E::round(self.config.initial_state.value(lane.position, channel as u32));
+                *s = E::round(self.config.initial_state.value(lane.position, channel as u32, self.model.noise_std));
             }
         }
         state

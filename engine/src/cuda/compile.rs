@@ -9,7 +9,7 @@ use cudarc::nvrtc::sys;
 use super::device::{Device, Kernel};
 use super::error::CudaError;
 use crate::architecture::Architecture;
-use crate::models::family::{ExitSignal, Norms};
+use crate::models::family::{After, ExitSignal};
 use crate::models::rope::RopeForm;
 
 const COMMON: &str = concat!(include_str!("kernels/common.cuh"), include_str!("kernels/rope.cuh"));
@@ -32,7 +32,7 @@ static SOURCES: [Source; 10] = [
     source!("fill.cu", "fill_weights", "fill_noise"),
     source!("begin.cu", "begin"),
     source!("embed.cu", "embed", "start_loop", "join", "gather"),
-    source!("norm.cu", "norm_step", "silu"),
+    source!("norm.cu", "norm_step", "qk_norm", "silu"),
     source!(
         "gemm_stream.cu",
         "stream_16",
@@ -81,12 +81,14 @@ fn defines(architecture: &Architecture, block_tokens: u32) -> Vec<String> {
         ("HEAD_DIM", a.head_dim),
         ("VOCAB", a.vocab),
         ("BLOCK_TOKENS", u64::from(block_tokens)),
-        ("NORMS_BRANCH", u64::from(form.norms == Norms::Branch)),
+        ("NORM_BRANCH", u64::from(form.norms.after == After::Branch)),
+        ("NORM_SUM", u64::from(form.norms.after == After::Sum)),
         ("ROPE_HALVES", u64::from(form.rope == RopeForm::Halves)),
         ("EXIT_HAZARD", u64::from(form.exit == ExitSignal::Hazard)),
     ];
     let mut defines: Vec<String> = numbers.map(|(name, value)| format!("-D{name}={value}")).to_vec();
-    defines.push(format!("-DNORM_EPSILON={:e}f", a.norm_epsilon()));
+    let reals = [("NORM_EPSILON", a.norm_epsilon()), ("NOISE_STD", a.noise_std())];
+    defines.extend(reals.map(|(name, value)| format!("-D{name}={value:e}f")));
     defines
 }
 

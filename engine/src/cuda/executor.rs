@@ -10,9 +10,10 @@ use super::memory::Pinned;
 use super::model::{CudaModel, Model};
 use super::ops::Ops;
 use super::options::CudaOptions;
+use super::scores::{Piece, told};
 use super::store::Store;
 use super::transfer::Parked;
-use super::upload::{Draw, Upload, items, rows};
+use super::upload::{BannedLists, Draw, Upload, items, rows};
 use crate::batch::Stage;
 use crate::executor::Clock;
 use crate::live::{Backend, Live, LiveConfig, LiveError, Ran, Tables, Work};
@@ -144,16 +145,20 @@ impl CudaBackend {
 
     /// Describes decode rows in pinned memory and queues their stage.
     fn queue_decode(&mut self, work: &Work, entries: &[[i32; 4]], upload: &mut Pinned) -> Result<(), CudaError> {
+        let items = items(&work.lanes);
+        let (draws_at, items_at) = (self.store.offsets.draws(), self.store.offsets.items());
+        let behind_items = (items_at + size_of_val(items.as_slice())).next_multiple_of(16);
+        let mut banned = BannedLists::new(behind_items - draws_at);
         // A row that emits nothing draws for nobody.
         let mut draws = vec![Draw { place: -1, ..Draw::default() }; work.lanes.len()];
-        work.draws.iter().for_each(|draw| draws[draw.lane as usize] = Draw::from(draw));
-        let items = items(&work.lanes);
+        work.draws.iter().for_each(|draw| draws[draw.lane as usize] = banned.draw(draw));
         let mut out = Upload::new(upload);
         out.put(&rows(&work.lanes));
-        out.seek(self.store.offsets.draws());
+        out.seek(draws_at);
         out.put(&draws);
-        out.seek(self.store.offsets.items());
+        out.seek(items_at);
         out.put(&items);
+        banned.put(&mut out, draws_at);
         let entries_at = out.put(entries);
         let bytes = out.finish(work.lanes.len(), items.len(), entries.len(), entries_at);
         self.store.upload.upload(&self.ops.device, upload, bytes)?;
@@ -185,6 +190,8 @@ impl CudaBackend {
             let of = |&row: &usize| bytemuck::pod_collect_to_vec(&logits.bytes()[row * bytes..(row + 1) * bytes]);
             ran.logits = flight.drawn.iter().map(of).collect();
         }
+        let vocab = self.model.architecture.vocab as usize;
+        ran.scores = told(&flight.scores, vocab, &ran.chosen);
         ran
     }
 }
@@ -201,13 +208,13 @@ impl Backend for CudaBackend {
         work.lanes.iter().for_each(|lane| self.tables.check_owner(lane.slot, lane.request));
         let mut upload = self.spare.take(self.store.upload_bytes())?;
         let (start, end) = events(&self.ops.device)?;
-        let mut held = Vec::new();
+        let (mut held, mut picks_at) = (Vec::new(), 0);
         self.ops.device.record(&start)?;
         match work.stage {
             Stage::Prelude | Stage::Core | Stage::Coda | Stage::Forward => {
                 self.queue_decode(&work, &entries, &mut upload)?;
             }
-            Stage::Prefill => self.queue_prefill(&work, &entries, &mut upload)?,
+            Stage::Prefill => picks_at = self.queue_prefill(&work, &entries, &mut upload)?,
             Stage::Offload => self.queue_offload(&work, &mut upload)?,
             Stage::Restore => held = self.queue_restore(&work, &entries, &mut upload)?,
         }
@@ -237,8 +244,9 @@ impl Backend for CudaBackend {
                 Some(pinned)
             }
         };
+        let scores = self.queue_scores(&work, &drawn, picks_at)?;
         self.ops.device.record(&end)?;
-        self.in_flight.push_back(InFlight { signals, drawn, upload, readback, logits, start, end, held });
+        self.in_flight.push_back(InFlight { signals, drawn, upload, readback, logits, scores, start, end, held });
         Ok(())
     }
 
@@ -248,10 +256,11 @@ impl Backend for CudaBackend {
         // Behind the wait: the timeline may not be ahead of it.
         let now = clock.now();
         let ran = self.read(&flight);
-        let InFlight { upload, readback, logits, start, end, held, .. } = flight;
+        let InFlight { upload, readback, logits, scores, start, end, held, .. } = flight;
         let (started, finished) = self.timeline.place((&start, end), now, &mut self.stats)?;
         self.spare.give(upload);
-        readback.into_iter().chain(logits).chain(held).for_each(|buffer| self.spare.give(buffer));
+        let scored = scores.into_iter().filter_map(Piece::spare);
+        readback.into_iter().chain(logits).chain(held).chain(scored).for_each(|buffer| self.spare.give(buffer));
         Ok(Ran { started, finished, ..ran })
     }
 

@@ -3,6 +3,7 @@
 use super::device::{Device, Event};
 use super::error::CudaError;
 use super::memory::Pinned;
+use super::scores::Piece;
 use crate::units::Nanos;
 
 /// Launched work.
@@ -15,6 +16,7 @@ pub(super) struct InFlight {
     pub(super) upload: Pinned,
     pub(super) readback: Option<Pinned>,
     pub(super) logits: Option<Pinned>,
+    pub(super) scores: Vec<Piece>,
     pub(super) start: Event,
     pub(super) end: Event,
     /// Pinned KV that a restore reads.
@@ -49,7 +51,7 @@ pub struct CudaStats {
     pub eager_fallbacks: u64,
     /// Prefill, offload and restore batches, which are never graphs.
     pub eager_batches: u64,
-    /// Copies from the device, at most one a batch (logits for comparisons apart).
+    /// Copies from the device, at most one a batch (logits for comparisons and scores apart).
     pub readbacks: u64,
     /// Time with a batch on the device, uploads included.
     pub busy_ms: f64,

@@ -71,12 +71,34 @@ impl Buffer {
         })
     }
 
-    /// Queues a copy into pinned memory.
+    /// Queues a copy of the first bytes into pinned memory.
     pub(super) fn download(&self, device: &Device, to: &Pinned, bytes: usize) -> Result<(), CudaError> {
-        assert!(bytes <= self.bytes && bytes <= to.bytes, "{bytes} bytes from {} into {}", self.bytes, to.bytes);
-        // SAFETY: both ranges hold `bytes`; `to` is read only after the batch's event has passed.
+        self.download_part(device, 0, (to, 0), bytes)
+    }
+
+    /// Queues a copy of the bytes from `offset` on into pinned memory, at a byte of it.
+    pub(super) fn download_part(
+        &self,
+        device: &Device,
+        offset: usize,
+        (to, at): (&Pinned, usize),
+        bytes: usize,
+    ) -> Result<(), CudaError> {
+        let (from_end, to_end) = (offset + bytes, at + bytes);
+        assert!(
+            from_end <= self.bytes && to_end <= to.bytes,
+            "to {from_end} of {}, {to_end} of {}",
+            self.bytes,
+            to.bytes
+        );
+        // SAFETY: both ranges lie within their buffers; `to` is read only after the batch's event has passed.
         check("cuMemcpyDtoHAsync", unsafe {
-            sys::cuMemcpyDtoHAsync_v2(to.pointer, self.address, bytes, device.stream())
+            sys::cuMemcpyDtoHAsync_v2(
+                to.pointer.cast::<u8>().add(at).cast(),
+                self.address + offset as u64,
+                bytes,
+                device.stream(),
+            )
         })
     }
 

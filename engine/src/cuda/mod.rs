@@ -25,6 +25,7 @@ mod ops;
 mod options;
 mod prefill;
 mod products;
+mod scores;
 mod stages;
 mod store;
 mod stream;

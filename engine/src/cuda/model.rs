@@ -23,11 +23,13 @@ pub(super) struct Linear {
 /// A transformer block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layer {
-    /// Before and after attention, before and after the MLP.
+    /// Before and after attention, before and after the MLP; 0 where there is none.
     pub(super) norms: [Address; 4],
     pub(super) qkv: Linear,
     /// Added to queries and keys, or 0.
     pub(super) qk_bias: Address,
+    /// Norms of all queries and of all keys.
+    pub(super) qk_norm: Option<[Address; 2]>,
     pub(super) out: Linear,
     pub(super) gate_up: Linear,
     pub(super) down: Linear,
@@ -117,10 +119,10 @@ impl Loader<'_> {
 impl Model {
     fn new(device: &Device, architecture: &Architecture, source: WeightSource<'_>) -> Result<Self, CudaError> {
         let fill = kernel(device, architecture, "fill.cu", "fill_weights")?;
-        let mut specs = family::required(architecture);
+        let mut specs = (architecture.family.required)(architecture);
         specs.extend(family::optional(architecture));
         let mut loader = Loader { device, fill, source, specs, buffers: Vec::new() };
-        let (a, names) = (architecture, family::names(architecture));
+        let (a, names) = (architecture, (architecture.family.tensors)(architecture));
         let hidden = a.hidden as usize;
         let mut layers = |names: &[LayerNames]| {
             names.iter().map(|names| layer(&mut loader, a, names)).collect::<Result<Vec<_>, _>>()
@@ -166,12 +168,18 @@ fn layer(loader: &mut Loader<'_>, a: &Architecture, names: &LayerNames) -> Resul
     let linear = |weights, outputs, inputs| Linear { weights, outputs, inputs };
     let mut norms = [0; 4];
     for (norm, name) in norms.iter_mut().zip(&names.norms) {
-        *norm = loader.one(name.as_str())?;
+        if let Some(name) = name {
+            *norm = loader.one(name.as_str())?;
+        }
     }
     Ok(Layer {
         norms,
         qkv: linear(loader.stack(&names.qkv)?, queries + 2 * kv, hidden),
         qk_bias: names.qk_bias.as_ref().map_or(Ok(0), |name| loader.one(name.as_str()))?,
+        qk_norm: match &names.qk_norm {
+            Some([queries, keys]) => Some([loader.one(queries.as_str())?, loader.one(keys.as_str())?]),
+            None => None,
+        },
         out: linear(loader.one(names.out.as_str())?, hidden, queries),
         gate_up: linear(loader.stack(&names.gate_up)?, 2 * ffn, hidden),
         down: linear(loader.one(names.down.as_str())?, hidden, ffn),

@@ -43,10 +43,10 @@ impl Ops {
                 "hidden, ffn, head_dim and vocab must be multiples of 8: rows are read 16 bytes at a time"
             }
             a if a.head_dim > 128 => "head_dim must be at most 128",
-            a if !a.form().injects && a.prelude_layers + a.coda_layers > 0 => {
+            a if !a.form().injects() && a.prelude_layers + a.coda_layers > 0 => {
                 "a model whose loop starts from the embedding has no layers outside the loop"
             }
-            a if a.form().injects && (a.prelude_layers == 0 || a.coda_layers == 0) => {
+            a if a.form().injects() && (a.prelude_layers == 0 || a.coda_layers == 0) => {
                 "a model whose loop joins the embedded token has layers before and behind the loop"
             }
             _ => "",
@@ -101,6 +101,11 @@ impl Ops {
 
     pub(super) fn norm(&self, norm: Norm, rows: usize) -> Result<(), CudaError> {
         self.launch("norm_step", ((rows as u32, 1), self.norm_threads, 0), arguments![norm])
+    }
+
+    /// Norms all queries and all keys of every row in place.
+    pub(super) fn qk_norm(&self, [header, qkv, queries, keys]: [Address; 4], rows: usize) -> Result<(), CudaError> {
+        self.launch("qk_norm", ((rows as u32, 2), 256, 0), arguments![header, qkv, queries, keys])
     }
 
     /// Stores every row's keys and values, for rows that attend to each other.

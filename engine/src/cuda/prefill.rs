@@ -4,21 +4,24 @@ use super::error::CudaError;
 use super::executor::CudaBackend;
 use super::memory::Pinned;
 use super::products::Phase;
+use super::scores::scored_lanes;
 use super::stages::{Rows, Run};
-use super::upload::{Draw, Upload, rows, tiles};
+use super::upload::{BannedLists, Draw, Upload, rows, tiles};
 use crate::live::{Lane, Work};
 
 impl CudaBackend {
-    /// Describes the chunks in pinned memory and queues the pass.
+    /// Describes the chunks in pinned memory and queues the pass. Gives where in the upload the lanes lie whose tokens are
+    /// scored but not drawn.
     pub(super) fn queue_prefill(
         &mut self,
         work: &Work,
         entries: &[[i32; 4]],
         upload: &mut Pinned,
-    ) -> Result<(), CudaError> {
+    ) -> Result<usize, CudaError> {
         self.stats.eager_batches += 1;
         let tokens = rows(&work.lanes);
-        let draws: Vec<Draw> = work.draws.iter().map(Draw::from).collect();
+        let mut banned = BannedLists::new(size_of::<Draw>() * work.draws.len());
+        let draws: Vec<Draw> = work.draws.iter().map(|draw| banned.draw(draw)).collect();
         let picks: Vec<i32> = work.draws.iter().map(|draw| draw.lane as i32).collect();
         let chunks = work.lanes.chunk_by(|one, next| one.slot == next.slot && one.position + 1 == next.position);
         let tiles = tiles(chunks.map(|chunk: &[Lane]| (chunk[0].slot.0, chunk[0].position, chunk.len() as u32)));
@@ -27,7 +30,9 @@ impl CudaBackend {
         let tiles_at = out.put(&tiles);
         let draw_header_at = out.put(&[draws.len() as i32, 0, 0, 0]);
         let draws_at = out.put(&draws);
+        banned.put(&mut out, draws_at);
         let picks_at = out.put(&picks);
+        let scored_at = out.put(&scored_lanes(&work.scores));
         let entries_at = out.put(entries);
         let bytes = out.finish(tokens.len(), 0, entries.len(), entries_at);
         let store = &self.store;
@@ -59,9 +64,10 @@ impl CudaBackend {
         // The coda's layers keep KV of every token, but only some make one.
         run.coda()?;
         if draws.is_empty() {
-            return Ok(());
+            return Ok(scored_at);
         }
         run.ops.gather([at(picks_at), store.y.address(), store.z.address()], picks.len())?;
-        run.emit([at(draw_header_at), at(draws_at), store.z.address()], draws.len())
+        run.emit([at(draw_header_at), at(draws_at), store.z.address()], draws.len())?;
+        Ok(scored_at)
     }
 }

@@ -9,6 +9,7 @@ use super::products::Phase;
 use super::store::{Pool, Store};
 use super::upload::SPLIT;
 use crate::layout::Layout;
+use crate::models::family::Looping;
 use crate::models::initial_state::InitialState;
 use crate::units::Depth;
 
@@ -94,7 +95,7 @@ impl Run<'_> {
         let scale = if form.scales_embedding { (m.architecture.hidden as f32).sqrt() } else { 1.0 };
         let (header, rows, x, y) = (self.rows.header, self.rows.rows, s.x.address(), s.y.address());
         self.ops.embed([header, rows, s.inputs.address(), m.embedding, x], scale, self.rows.count)?;
-        if !form.injects {
+        if !form.injects() {
             return self.norm(Norm { x, state: self.state(), ..Norm::default() });
         }
         self.norm(Norm { x, next_norm: m.prelude[0].norms[0], y_out: y, ..Norm::default() })?;
@@ -129,7 +130,7 @@ impl Run<'_> {
     /// The state and, in decode, its exit signal.
     fn core_end(&self) -> End {
         let (s, m) = (self.store, self.model);
-        let final_norm = if m.architecture.form().injects { 0 } else { m.final_norm };
+        let final_norm = if m.architecture.form().injects() { 0 } else { m.final_norm };
         let signals = if self.decode() { s.results.at(s.signals_at()) } else { 0 };
         End { final_norm, state: self.state(), signals, ..End::default() }
     }
@@ -156,12 +157,12 @@ impl Run<'_> {
     pub(super) fn coda(&mut self) -> Result<(), CudaError> {
         let (s, m) = (self.store, self.model);
         let (x, y) = (s.x.address(), s.y.address());
-        if !m.architecture.form().injects {
+        let Looping::Injects { norm_before_coda } = m.architecture.form().looping else {
             return self.norm_states(Norm { x_out: y, ..Norm::default() });
-        }
-        let (final_norm, next_norm) = (m.final_norm, m.coda[0].norms[0]);
-        self.norm_states(Norm { final_norm, next_norm, x_out: x, y_out: y, ..Norm::default() })?;
-        let end = End { final_norm, x_out: y, ..End::default() };
+        };
+        let (before, next_norm) = (if norm_before_coda { m.final_norm } else { 0 }, m.coda[0].norms[0]);
+        self.norm_states(Norm { final_norm: before, next_norm, x_out: x, y_out: y, ..Norm::default() })?;
+        let end = End { final_norm: m.final_norm, x_out: y, ..End::default() };
         self.layers(&m.coda, Region::Boundary { first: m.prelude.len() }, end)
     }
 
@@ -182,6 +183,9 @@ impl Run<'_> {
         for (i, layer) in layers.iter().enumerate() {
             let [_, after_attention, before_mlp, after_mlp] = layer.norms;
             self.ops.linear(&layer.qkv, (y, s.qkv.address()), count, phase)?;
+            if let Some([queries, keys]) = layer.qk_norm {
+                self.ops.qk_norm([self.rows.header, s.qkv.address(), queries, keys], count)?;
+            }
             self.attention(layer, i, region)?;
             let shares = self.ops.branch(&layer.out, (s.attended.address(), z), count, phase)?;
             let sum = Norm { x, branch: z, shares, branch_norm: after_attention, ..Norm::default() };

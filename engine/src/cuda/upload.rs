@@ -5,7 +5,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::memory::Pinned;
-use crate::live::{self, Lane};
+use crate::live::{self, Banned, Lane};
 use crate::submission::Sampling;
 
 /// Tokens of a decode attention work item; `SPLIT` in `attention_decode.cu`.
@@ -26,14 +26,43 @@ pub(super) struct Draw {
     pub(super) temperature: f32,
     pub(super) top_p: f32,
     pub(super) top_k: i32,
-    pub(super) unused: i32,
+    pub(super) banned_at: i32,
 }
 
-impl From<&live::Draw> for Draw {
-    fn from(draw: &live::Draw) -> Self {
+/// The ids that some draws cannot have, as lists that are uploaded behind the draws.
+#[derive(Debug)]
+pub(super) struct BannedLists {
+    /// From the first draw to the first list, in bytes.
+    distance: usize,
+    lists: Vec<[i32; Banned::MAX]>,
+}
+
+impl BannedLists {
+    /// None yet.
+    pub(super) fn new(distance: usize) -> Self {
+        Self { distance, lists: Vec::new() }
+    }
+
+    /// A draw as the device reads it; adds its list if it has one.
+    pub(super) fn draw(&mut self, draw: &live::Draw) -> Draw {
         let Sampling { temperature, top_k, top_p, seed } = draw.sampling;
         let (place, token) = (draw.place as i32, draw.token as i32);
-        Self { seed, place, token, temperature, top_p, top_k: top_k as i32, unused: 0 }
+        // More than the device can count is more than there are.
+        let top_k = top_k.min(i32::MAX as u32) as i32;
+        let banned = draw.banned.ids();
+        let banned_at = match banned {
+            [] => 0,
+            _ => (self.distance + size_of_val(self.lists.as_slice())) as i32,
+        };
+        if !banned.is_empty() {
+            self.lists.push(std::array::from_fn(|i| banned.get(i).map_or(-1, |&id| id as i32)));
+        }
+        Draw { seed, place, token, temperature, top_p, top_k, banned_at }
+    }
+
+    /// Adds the lists to an upload whose draws lie at `draws_at`.
+    pub(super) fn put(&self, out: &mut Upload<'_>, draws_at: usize) {
+        assert_eq!(out.put(&self.lists), draws_at + self.distance, "draws say where their lists lie");
     }
 }
 
@@ -140,6 +169,22 @@ mod tests {
     use crate::batch::Slot;
     use crate::request::RequestId;
     use crate::units::Depth;
+
+    #[test]
+    fn draws_say_where_the_ids_lie_that_they_cannot_have() {
+        let draw = |top_k, ids: &[u32]| live::Draw {
+            lane: 0,
+            place: 3,
+            token: 1,
+            sampling: Sampling { top_k, ..Sampling::GREEDY },
+            banned: Banned::new(ids).unwrap(),
+        };
+        let mut lists = BannedLists::new(96);
+        let draws = [draw(0, &[]), draw(u32::MAX, &[7, 2]), draw(5, &[1; 8])].map(|draw| lists.draw(&draw));
+        assert_eq!(draws.map(|draw| draw.banned_at), [0, 96, 96 + 32]);
+        assert_eq!(draws.map(|draw| draw.top_k), [0, i32::MAX, 5]);
+        assert_eq!(lists.lists, [[7, 2, -1, -1, -1, -1, -1, -1], [1; 8]]);
+    }
 
     #[test]
     fn contexts_are_split_and_chunks_tiled() {

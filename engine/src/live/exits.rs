@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::architecture::Architecture;
 use crate::executor::{ExitSource, Reject};
 use crate::layout::Layout;
-use crate::models::gate::{Gate, GateMemory, GateSpec};
+use crate::models::gate::{Gate, GateMemory, GateSpec, Signal};
 use crate::request::RequestId;
 use crate::scheduler::{Overlap, SchedulerConfig};
 use crate::submission::ExitRule;
@@ -129,17 +129,43 @@ impl ExitPolicy {
             (Some(ExitRule::Threshold { .. }), Exits::Replay(_)) => Err(Reject::Exit(
                 "exits are replayed, so no request can have a threshold of its own: run with a gate".into(),
             )),
-            (Some(ExitRule::Threshold { threshold, .. }), _) if !threshold.is_finite() => {
-                Err(Reject::Exit(format!("the threshold must be a number, got {threshold}")))
-            }
-            (Some(ExitRule::Threshold { min_depth: Some(depth), .. }), _) if depth > self.r_max => {
-                Err(Reject::Exit(format!("the minimum depth must be at most r_max = {}, got {depth}", self.r_max)))
-            }
             (Some(ExitRule::Threshold { threshold, min_depth }), Exits::Gate(spec)) => {
                 let spec = GateSpec { threshold, min_depth: min_depth.or(spec.min_depth), ..*spec };
-                Ok(Decider::Gate(Gate::new(spec, &self.architecture, self.r_max, self.trained_lookahead)))
+                self.gate_of_request(spec).map(Decider::Gate)
             }
         }
+    }
+
+    /// A request's own gate, if every exit that it can give is one that the scheduler allows.
+    fn gate_of_request(&self, spec: GateSpec) -> Result<Gate, Reject> {
+        let (r_min, r_max) = (self.r_min, self.r_max);
+        let refuse = |reason: String| Err(Reject::Exit(reason));
+        if !spec.threshold.is_finite() {
+            return refuse(format!("the threshold must be a number, got {}", spec.threshold));
+        }
+        if self.layout == Layout::DepthIndexed {
+            return refuse(format!(
+                "depth_indexed accepts full-depth exits only (r_max = {r_max}), so no request can have a threshold: \
+                 run with last_exited, shared or first_then_shared"
+            ));
+        }
+        if let Some(depth) = spec.min_depth
+            && !(Depth::FIRST..=r_max).contains(&depth)
+        {
+            return refuse(format!("the minimum depth must be between 1 and r_max = {r_max}, got {depth}"));
+        }
+        let gate = Gate::new(spec, &self.architecture, r_max, self.trained_lookahead);
+        // A gate that speaks of the next loop does so after the first.
+        let fires = if gate.signal == Signal::NextHazard { gate.first.max(Depth(2)) } else { gate.first };
+        let earliest = Depth(fires.0.saturating_add(gate.delay)).min(r_max);
+        if earliest < r_min {
+            return refuse(format!(
+                "its tokens could leave after loop {earliest}, but this run lets none leave before r_min = {r_min}: \
+                 ask for a minimum depth of at least {}",
+                r_min.0 - gate.delay
+            ));
+        }
+        Ok(gate)
     }
 
     /// Where an output token leaves, once that is decided.

@@ -151,6 +151,27 @@ mod tests {
     }
 
     #[test]
+    fn banned_ids_are_never_chosen_and_the_rest_as_if_they_were_not_there() {
+        let logits = [1.0, 3.0, 2.0, -1.0];
+        let settings = [
+            Sampling::GREEDY,
+            Sampling { temperature: 1.0, seed: 5, ..Sampling::GREEDY },
+            Sampling { temperature: 0.8, top_k: 2, top_p: 0.9, seed: 6 },
+            Sampling { temperature: 2.0, top_k: 4, seed: 7, ..Sampling::GREEDY },
+        ];
+        for banned in [&[1][..], &[1, 2], &[3, 0, 1, 1]] {
+            let gone =
+                logits.map(|logit| if banned.iter().any(|&id| logits[id as usize] == logit) { -1e4 } else { logit });
+            for (sampling, token) in settings.iter().flat_map(|sampling| (0..500).map(move |token| (sampling, token))) {
+                let id = choose(&logits, sampling, token, banned).unwrap();
+                assert!(!banned.contains(&id), "{sampling:?} chose {id}");
+                assert_eq!(Some(id), choose(&gone, sampling, token, &[]), "{sampling:?}, {banned:?}");
+            }
+        }
+        assert_eq!(choose(&[0.5, f32::NAN, 2.0], &Sampling::GREEDY, 0, &[1]), None, "broken is broken");
+    }
+
+    #[test]
     fn zero_temperature_takes_the_largest_and_of_equal_ones_the_first() {
         assert_eq!(choose(&[0.5, 2.0, 2.0], &Sampling::GREEDY, 0, &[]), Some(1));
         assert_eq!(choose(&[0.5, f32::NAN, 2.0], &Sampling::GREEDY, 0, &[]), None);

@@ -84,7 +84,7 @@ impl RequestRecord {
     }
 }
 
-/// Where requests went; `arrived = finished + refused + cancelled` once a run is over.
+/// Where requests went; `arrived = finished + refused + cancelled + failed` once a run is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestCounts {
     /// Handed to the scheduler.
@@ -96,6 +96,9 @@ pub struct RequestCounts {
     /// Were given up by their clients before they had all their tokens.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cancelled: u64,
+    /// Ended because the model's numbers ran out of range.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: u64,
     /// Finished with a single token.
     pub one_token: u64,
     /// Times that a finished request had lost its slot.

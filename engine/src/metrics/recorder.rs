@@ -126,11 +126,7 @@ impl Recorder {
     /// Takes a cancellation, as [`crate::event_loop::Observer::cancelled`] does.
     pub fn cancelled(&mut self, request: RequestId) {
         self.counts.cancelled += 1;
-        self.sent.retain(|&(waiting, _)| waiting != request);
-        self.parked.remove(&request);
-        for entry in &mut self.live {
-            entry.take_if(|live| live.request.id == request);
-        }
+        self.give_up(request);
     }
 
     /// Takes a step, as [`crate::event_loop::Observer::step`] does.
@@ -226,7 +222,7 @@ impl Recorder {
     }
 
     fn admit(&mut self, slot: usize, request: Request, now: Nanos) {
-        let new = match self.preempted(request.id) {
+        let new = match self.take(request.id) {
             Some(live) => Live { preemptions: live.preemptions + 1, ..live },
             None => {
                 // A request that was cancelled meanwhile is no longer among those that wait.
@@ -242,18 +238,27 @@ impl Recorder {
         }
     }
 
-    /// The life so far of a request that comes back, from the slot that it lost or from among the parked.
-    fn preempted(&mut self, request: RequestId) -> Option<Live> {
+    /// The life so far of a request, taken from its slot, from the slot that it lost or from among the parked.
+    fn take(&mut self, request: RequestId) -> Option<Live> {
         let lost = self.live.iter_mut().find(|entry| entry.is_some_and(|live| live.request.id == request));
         lost.and_then(Option::take).or_else(|| self.parked.remove(&request))
     }
 
-    /// Delivers a row's token.
+    /// Counts nothing more of a request, and says whether it had been admitted.
+    fn give_up(&mut self, request: RequestId) -> bool {
+        self.sent.retain(|&(waiting, _)| waiting != request);
+        self.take(request).is_some()
+    }
+
     /// The tokens that a row delivers; one that ran late for a sequence that was over delivers nothing.
     fn tokens(&mut self, stage: Stage, row: &Row, told: &RowOutcome, now: Nanos) {
         let delivered = row.delivered(told);
         for index in 0..delivered {
-            self.token(stage, row, now, told.finished && index + 1 == delivered);
+            self.token(stage, row, now, told.finished && !told.failed && index + 1 == delivered);
+        }
+        // One that was cancelled before counts as cancelled.
+        if told.failed && self.give_up(row.request) {
+            self.counts.failed += 1;
         }
     }
 

@@ -222,6 +222,19 @@ impl Config {
         }
     }
 
+    /// Refuses a number other than the one that we can do.
+    ///
+    /// # Errors
+    /// It is another, by more than rounding.
+    pub fn must_be_close(&self, field: &str, number: f64) -> Result<(), ConfigError> {
+        match self.real(field)? {
+            Some(found) if (found - number).abs() > 1e-4 * number => {
+                Err(self.error(field, format!("must be {number}, got {found}: it is not supported")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The width of a head where the file does not say: the model's, shared out among heads.
     ///
     /// # Errors

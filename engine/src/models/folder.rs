@@ -9,6 +9,7 @@ use thiserror::Error;
 use super::config::{Config, ConfigError};
 use super::family;
 use super::initial_state::InitialState;
+use super::safetensors_file;
 use super::weights::{Weights, WeightsError};
 use crate::architecture::{Architecture, ArchitectureError};
 
@@ -100,9 +101,14 @@ impl ModelFolder {
         }
         let config_path = path.join("config.json");
         let config = Config::open(&config_path)?;
-        let mut read = family::read_config(&config, &name(path))?;
+        let family = family::of(&config, &safetensors_file::names(path)?)?;
+        let mut read = (family.read_config)(&config, &name(path))?;
         let wrong = |source| FolderError::Architecture { path: config_path.clone(), source };
         read.architecture.check().map_err(wrong)?;
+        // Profiles know released models by their names.
+        if let Some(released) = read.architecture.released() {
+            read.architecture.name = released.name;
+        }
         let mut generation = Generation::default();
         if let Some(config) = Config::open_optional(&path.join("generation_config.json"))? {
             // Where both files name end tokens, generation stops at those of its own file.
@@ -157,7 +163,7 @@ impl ModelFolder {
         let file = path.join("model.safetensors");
         weights.save(&file).inspect_err(|_| drop(std::fs::remove_file(&file)))?;
         let config = path.join("config.json");
-        let text = format!("{:#}\n", json!(family::write_config(architecture)));
+        let text = format!("{:#}\n", json!((architecture.family.write_config)(architecture)));
         std::fs::File::create(&config).and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed(&config))
     }
 }

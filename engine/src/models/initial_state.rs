@@ -1,4 +1,4 @@
-//! Huginn's initial state s_0: zero, or noise keyed by position.
+//! The initial state s_0 of loops that start from one of their own: zero, or noise keyed by position.
 //!
 //! A loop starts from s_0, so a scheduler that drew it in the order of execution would change the tokens.
 //! Here it is a function of (seed, position, channel) alone: chunks, shared prefixes and schedules cannot move it.
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::counter::{Stream, centred, draw};
 use crate::whole;
 
-/// Where a loop starts (Ouro starts from the embedding and has none).
+/// Where a loop starts that does not start from the embedding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InitialState {
@@ -24,17 +24,18 @@ pub enum InitialState {
 }
 
 impl InitialState {
-    /// One channel of s_0 at a position, before rounding to the storage type.
-    pub fn value(self, position: u32, channel: u32) -> f32 {
+    /// One channel of s_0 at a position, before rounding to the storage type; `std` is the model's
+    /// ([`crate::architecture::Architecture::noise_std`]).
+    pub fn value(self, position: u32, channel: u32, std: f32) -> f32 {
         match self {
             Self::Zero => 0.0,
-            Self::Noise { seed } => EFFECTIVE_STD * truncated_normal(seed, position, channel),
+            Self::Noise { seed } => std * truncated_normal(seed, position, channel),
         }
     }
 }
 
 /// Huginn draws with std sqrt(2 / (5 * width)) and multiplies by sqrt(width): sqrt(2/5) for every width.
-const EFFECTIVE_STD: f32 = 0.632_455_5;
+pub const HUGINN_STD: f32 = 0.632_455_5;
 
 /// The normal mass within three standard deviations.
 const MASS: f32 = 0.997_300_2;

@@ -50,6 +50,18 @@ pub(super) fn read(path: &Path) -> Result<Read, WeightsError> {
     Ok(read)
 }
 
+/// The names of a folder's tensors, from its index or the header of its file; none if its weights are not there.
+pub(super) fn names(folder: &Path) -> Result<Vec<String>, WeightsError> {
+    if let Ok(text) = std::fs::read_to_string(folder.join(INDEX)) {
+        let parsed: Result<Index, _> = serde_json::from_str(&text);
+        return Ok(parsed.map(|index| index.weight_map.into_keys().collect()).unwrap_or_default());
+    }
+    // What is wrong with a file is said when its tensors are read.
+    let mut read = Read::default();
+    let _ = read_file(&folder.join(SINGLE), &mut read);
+    Ok(read.tensors.into_keys().chain(read.others.into_keys()).collect())
+}
+
 fn files(path: &Path) -> Result<Vec<PathBuf>, WeightsError> {
     let (index, single) = match path.is_dir() {
         true => (path.join(INDEX), path.join(SINGLE)),

@@ -33,6 +33,23 @@ impl TensorSpec {
         Self { name, shape: vec![width], fill: Fill { mean: 1.0, std: 0.15 } }
     }
 
+    /// The norm of a branch's output: small against the residual stream, as in a trained model. With branches as large as
+    /// the stream a random model is chaotic, and two roundings of it have nothing in common after a few loops.
+    pub fn branch_norm(name: String, width: usize) -> Self {
+        Self { name, shape: vec![width], fill: Fill { mean: 0.3, std: 0.05 } }
+    }
+
+    /// A branch's last layer where no norm follows it: small for the same reason.
+    pub fn branch(name: String, outputs: usize, inputs: usize) -> Self {
+        let linear = Self::linear(name, outputs, inputs);
+        Self { fill: Fill { std: 0.3 * linear.fill.std, ..linear.fill }, ..linear }
+    }
+
+    /// An embedding of its own: rows of unit variance.
+    pub fn embedding(name: String, vocab: usize, hidden: usize) -> Self {
+        Self { name, shape: vec![vocab, hidden], fill: Fill { mean: 0.0, std: 1.0 } }
+    }
+
     /// An exit gate. Hazards are around 0.3, so that random models leave at every depth.
     pub fn gate(name: &str, architecture: &Architecture) -> Vec<Self> {
         let bias = Fill { mean: -0.8, std: 0.01 };

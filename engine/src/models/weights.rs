@@ -189,7 +189,7 @@ impl Weights {
             }
         }
         let mut warnings = Vec::new();
-        let embedding = family::names(architecture).embedding;
+        let embedding = (architecture.family.tensors)(architecture).embedding;
         if architecture.tied_head()
             && let (Some(head), Some(embedding)) = (tensors.get(HEAD), tensors.get(&embedding))
             && (head.shape() != embedding.shape() || head.to_f32() != embedding.to_f32())
@@ -200,7 +200,7 @@ impl Weights {
             ));
         }
         tensors.retain(|name, _| !family::is_ignored(architecture, name));
-        let required = family::required(architecture);
+        let required = (architecture.family.required)(architecture);
         let optional = family::optional(architecture);
         let known = |name: &str| required.iter().chain(&optional).any(|spec| spec.name == name);
         let strangers: Vec<&String> = tensors.keys().filter(|name| !known(name)).collect();
@@ -231,12 +231,12 @@ impl Weights {
     ///
     /// Linear layers keep the size of their input, norms stay near one and no weight is zero.
     pub fn random(architecture: &Architecture, seed: u64) -> Self {
-        Self { tensors: random(family::required(architecture), seed), warnings: Vec::new() }
+        Self { tensors: random((architecture.family.required)(architecture), seed), warnings: Vec::new() }
     }
 
     /// [`Self::random`] with the optional tensors too (Ouro's trained lookahead gate).
     pub fn random_with_optional(architecture: &Architecture, seed: u64) -> Self {
-        let specs = family::required(architecture).into_iter().chain(family::optional(architecture)).collect();
+        let specs = (architecture.family.required)(architecture).into_iter().chain(family::optional(architecture)).collect();
         Self { tensors: random(specs, seed), warnings: Vec::new() }
     }
 

@@ -139,6 +139,17 @@ pub struct Settled {
 /// Why a request can never be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    /// Without a prompt, or without an output.
+    #[error("prompt {prompt_tokens}, output {max_output_tokens} tokens: both must be at least 1")]
+    Empty {
+        /// Its prompt.
+        prompt_tokens: u32,
+        /// Its longest output.
+        max_output_tokens: u32,
+    },
+    /// Its number means that a slot is free.
+    #[error("request {} has the one number that no request can have", .0.0)]
+    Number(RequestId),
     /// Longer than the context limit.
     #[error("prompt {prompt_tokens} + output {max_output_tokens} tokens exceed the context limit of {limit} tokens")]
     Context {
@@ -208,10 +219,15 @@ impl Scheduler {
     /// Queues a request.
     ///
     /// # Errors
-    /// The request can never fit; it is forgotten and everything else goes on.
+    /// The request can never fit, or is none; it is forgotten and everything else goes on.
     pub fn arrive(&mut self, request: Request) -> Result<(), Refusal> {
-        let Request { prompt_tokens, max_output_tokens, .. } = request;
-        assert!(prompt_tokens > 0 && max_output_tokens > 0, "a request has a prompt and makes at least one token");
+        let Request { id, prompt_tokens, max_output_tokens, .. } = request;
+        if prompt_tokens == 0 || max_output_tokens == 0 {
+            return Err(Refusal::Empty { prompt_tokens, max_output_tokens });
+        }
+        if id == NOBODY.id {
+            return Err(Refusal::Number(id));
+        }
         let limit = self.config.max_context_tokens;
         if request.max_tokens() > u64::from(limit) {
             return Err(Refusal::Context { prompt_tokens, max_output_tokens, limit });

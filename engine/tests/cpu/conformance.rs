@@ -39,7 +39,10 @@ fn oracle(model: &DenseModel, group: &Group, case: &Case) -> Transcripts {
 }
 
 fn suite<E: Element>(model: &str, options: CpuOptions, rounded: bool, tolerance: f64) -> Report {
-    let architecture = Architecture::builtin(model).unwrap();
+    suite_of::<E>(Architecture::builtin(model).unwrap(), options, rounded, tolerance)
+}
+
+fn suite_of<E: Element>(architecture: Architecture, options: CpuOptions, rounded: bool, tolerance: f64) -> Report {
     let weights = Weights::random(&architecture, 11);
     let dense = DenseModel::new(&architecture, &weights, rounded);
     // The oracle of a group depends on the chunks alone.
@@ -60,25 +63,41 @@ fn suite<E: Element>(model: &str, options: CpuOptions, rounded: bool, tolerance:
         tolerance,
     );
     let report = report.unwrap_or_else(|failure| panic!("{failure}"));
-    println!("{model}: {} cases, largest error {:.1e}", report.cases.len(), report.max_error());
+    println!("{}: {} cases, largest error {:.1e}", architecture.name, report.cases.len(), report.max_error());
     report
 }
 
 const ONE_THREAD: CpuOptions = CpuOptions { threads: 1, copy_skipped_planes: false };
 
-fn f32_agrees(model: &str) {
-    let report = suite::<f32>(model, ONE_THREAD, false, 2e-5);
+fn f32_agrees(model: Architecture) {
+    let report = suite_of::<f32>(model, ONE_THREAD, false, 2e-5);
     assert!(report.cases.iter().all(|case| case.comparison.tokens == 40 && case.comparison.near_ties == 0));
 }
 
 #[test]
 fn ouro_in_f32_agrees_with_the_dense_reference() {
-    f32_agrees("tiny-ouro");
+    f32_agrees(Architecture::builtin("tiny-ouro").unwrap());
 }
 
 #[test]
 fn huginn_in_f32_agrees_with_the_dense_reference() {
-    f32_agrees("tiny-huginn");
+    f32_agrees(Architecture::builtin("tiny-huginn").unwrap());
+}
+
+/// What a config may say and the released models do not: heads that share keys and values, another theta and epsilon, and
+/// the other family's way with the LM head.
+#[test]
+fn models_unlike_the_released_ones_agree_with_the_dense_reference() {
+    for (name, kv_heads) in [("tiny-ouro", 2), ("tiny-huginn", 1)] {
+        let model = Architecture::builtin(name).unwrap();
+        f32_agrees(Architecture {
+            kv_heads: Some(kv_heads),
+            rope_theta: Some(1e3),
+            norm_epsilon: Some(1e-2),
+            tied_head: Some(!model.tied_head()),
+            ..model
+        });
+    }
 }
 
 // Two computations that round at the same places still part ways: one sum that falls on the other side of a tie moves

@@ -119,16 +119,9 @@ fn continuous_batching_ignores_early_exits() {
     }
 }
 
-/// Outputs long enough to fill a pool that holds every prompt.
-fn long_outputs(run: Run) -> Run {
-    let workload = run.workload.iter().map(|&(prompt, output)| (prompt, output + 12)).collect();
-    Run { workload, ..run }
-}
-
-/// The same with 13 blocks a plane: the longest request alone needs 12.
+/// The same in a pool that is too small.
 fn under_pressure(run: &Run, pressure: Pressure) -> Served {
-    let planes = u32::from(run.layout.planes(crate::serve::model(run.model).r_max));
-    let served = Run { pressure, blocks: 13 * planes, ..run.clone() }.serve();
+    let served = run.tight(pressure).serve();
     assert!(served.preemptions > 2, "{}: {} preemptions", run.layout, served.preemptions);
     served
 }
@@ -138,7 +131,7 @@ fn offloading_changes_nothing() {
     for model in MODELS {
         for layout in LAYOUTS_WITH_EARLY_EXITS {
             for overlap in OVERLAPS {
-                let run = long_outputs(Run { overlap, ..Run::of(model, layout, early(model)) });
+                let run = Run { overlap, ..Run::of(model, layout, early(model)) }.with_long_outputs();
                 let what = format!("{model}, {layout}, {overlap:?}");
                 under_pressure(&run, Pressure::Offload).assert_equals(&run.serve(), &what);
             }
@@ -151,10 +144,10 @@ fn offloading_changes_nothing() {
 #[test]
 fn recomputing_changes_nothing_only_at_full_depth_with_a_plane_per_loop() {
     for model in MODELS {
-        let same = long_outputs(Run::of(model, Layout::DepthIndexed, full_depth(model)));
+        let same = Run::of(model, Layout::DepthIndexed, full_depth(model)).with_long_outputs();
         under_pressure(&same, Pressure::Recompute).assert_equals(&same.serve(), model);
         for layout in LAYOUTS_WITH_EARLY_EXITS {
-            let run = long_outputs(Run::of(model, layout, early(model)));
+            let run = Run::of(model, layout, early(model)).with_long_outputs();
             let differing = under_pressure(&run, Pressure::Recompute).differing(&run.serve());
             assert!(!differing.is_empty(), "{model}, {layout}: recomputing was expected to show");
         }

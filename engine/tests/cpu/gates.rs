@@ -165,7 +165,7 @@ fn lookahead_refuses_a_gate_that_decides_too_late() {
 fn a_threshold_at_the_end_of_its_range_means_full_depth() {
     for name in MODELS {
         let architecture = model(name);
-        let never = if architecture.family == Family::Ouro { 1.0 } else { 0.0 };
+        let never = if architecture.family == Family::OURO { 1.0 } else { 0.0 };
         let served = Run::of(name, Layout::DepthIndexed, gate(never, true)).serve();
         assert!(served.decoded_depths().iter().all(|&depth| depth == architecture.r_max.0));
     }

@@ -4,10 +4,15 @@
 
 mod conformance;
 mod dense_reference;
+mod ends;
 mod eos;
 mod epochs;
 mod exactness;
+mod failure;
 mod gates;
 mod per_request;
+mod refusals;
+mod scores;
 mod serve;
 mod soak;
+mod stream;

@@ -87,6 +87,18 @@ impl Run {
         }
     }
 
+    /// Outputs that outgrow a pool in which every prompt fits.
+    pub(crate) fn with_long_outputs(self) -> Self {
+        let workload = self.workload.iter().map(|&(prompt, output)| (prompt, output + 12)).collect();
+        Self { workload, ..self }
+    }
+
+    /// The same with 13 blocks a plane: with long outputs the longest request alone needs 12, and under `finish: eos` all.
+    pub(crate) fn tight(&self, pressure: Pressure) -> Self {
+        let planes = u32::from(self.layout.planes(model(self.model).r_max));
+        Self { pressure, blocks: 13 * planes, ..self.clone() }
+    }
+
     pub(crate) fn serve(&self) -> Served {
         self.serve_in::<bf16>()
     }

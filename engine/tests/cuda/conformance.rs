@@ -24,7 +24,10 @@ fn cpu(architecture: &Architecture, weights: &Weights, group: &Group, case: &Cas
 
 /// The whole suite: invariance demands batch-invariant mode. Weights are made on the device from the same seed.
 fn conforms(model: &str, graphs: bool) {
-    let architecture = Architecture::builtin(model).unwrap();
+    conforms_of(Architecture::builtin(model).unwrap(), graphs);
+}
+
+fn conforms_of(architecture: Architecture, graphs: bool) {
     let weights = Weights::random(&architecture, 11);
     let device = Device::open(0).unwrap();
     let on_device = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 11 }).unwrap();
@@ -37,9 +40,10 @@ fn conforms(model: &str, graphs: bool) {
             let key = format!("{} {:?}", group.name, case.chunks);
             known.entry(key).or_insert_with(|| cpu(&architecture, &weights, group, case)).clone()
         },
-        tolerance(model),
+        tolerance(&architecture.name),
     )
     .unwrap_or_else(|failure| panic!("{failure}"));
+    let model = &architecture.name;
     println!("{model}, graphs {graphs}: {} cases, largest error {:.2e}", report.cases.len(), report.max_error());
 }
 
@@ -60,6 +64,18 @@ fn huginn_conforms() {
 fn kernels_launched_one_by_one_conform() {
     conforms("tiny-ouro", false);
     conforms("tiny-huginn", false);
+}
+
+/// As in the CPU's tests: what a config may say and the released models do not.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn models_unlike_the_released_ones_conform() {
+    for (name, kv_heads) in [("tiny-ouro", 2), ("tiny-huginn", 1)] {
+        let model = Architecture::builtin(name).unwrap();
+        let tied_head = Some(!model.tied_head());
+        let (kv_heads, rope_theta, norm_epsilon) = (Some(kv_heads), Some(1e3), Some(1e-2));
+        conforms_of(Architecture { kv_heads, rope_theta, norm_epsilon, tied_head, ..model }, true);
+    }
 }
 
 /// The fast mode, in which cuBLASLt multiplies large batches, agrees with the CPU too, from loaded weights.
@@ -85,6 +101,45 @@ fn the_fast_mode_agrees_with_the_cpu() {
             }
         }
         println!("{model}, fast mode: largest error {largest:.2e}");
+    }
+}
+
+/// The suite checks outputs' scores against their logits; prompts' come from logits that nobody keeps.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn prompts_are_as_probable_as_on_the_cpu() {
+    for model in ["tiny-ouro", "tiny-huginn"] {
+        let architecture = Architecture::builtin(model).unwrap();
+        let weights = Weights::random(&architecture, 11);
+        let device = Device::open(0).unwrap();
+        let on_device = CudaModel::new(&device, &architecture, WeightSource::Loaded(&weights)).unwrap();
+        let (mut squares, mut count, mut size) = (0.0, 0, 0.0_f64);
+        for group in groups(&architecture) {
+            let case = &group.cases[0];
+            let options = CpuOptions { threads: 2, ..CpuOptions::default() };
+            let mut cpu = CpuExecutor::<bf16>::new(&architecture, &weights, case.config(&group), options).unwrap();
+            let mut gpu = CudaExecutor::new(&on_device, case.config(&group), CudaOptions::default()).unwrap();
+            let expected = play(&mut cpu, &group, case).unwrap();
+            let got = play(&mut gpu, &group, case).unwrap_or_else(|failure| panic!("{failure}"));
+            for ((request, expected), (_, got)) in expected.iter().zip(got.iter()) {
+                assert_eq!(expected.len(), got.len(), "{}: request {}", group.name, request.0);
+                for (expected, got) in expected.iter().zip(got) {
+                    assert_eq!((expected.at, expected.id), (got.at, got.id), "{}: request {}", group.name, request.0);
+                    squares += f64::from(expected.logprob - got.logprob).powi(2);
+                    count += 1;
+                }
+            }
+            for (_, transcript) in cpu.transcripts().iter() {
+                for logits in &transcript.logits {
+                    let mean_square = logits.iter().map(|x| f64::from(x * x)).sum::<f64>() / logits.len() as f64;
+                    size = size.max(mean_square.sqrt());
+                }
+            }
+        }
+        // As far as one logit is off, and the logarithm of the sum of all.
+        let (error, allowed) = ((squares / f64::from(count)).sqrt(), 2.0 * tolerance(model) * size);
+        println!("{model}: {count} prompt tokens, log-probabilities differ by {error:.2e}");
+        assert!(count > 100 && error < allowed, "{model}: {error}, allowed are {allowed}");
     }
 }
 

@@ -54,5 +54,5 @@ fn read(path: &Path) -> Result<Vec<Architecture>, Report> {
     let models: Vec<Model> = load::parse(&text).map_err(|source| {
         show::load_error(LoadError::Yaml { path: path.into(), text: text.clone(), source: Box::new(source) })
     })?;
-    Ok(models.iter().map(Model::architecture).collect())
+    models.iter().map(|model| model.architecture().map_err(|error| miette!("{error}"))).collect()
 }

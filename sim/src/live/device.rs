@@ -10,6 +10,7 @@ use engine::event_loop::{self, Observer, Refused, Step};
 use engine::inbox::replay;
 use engine::live::{self, Backend, Exits, Live, LiveConfig, RecordedExits};
 use engine::metrics::Recorder;
+use engine::models::folder::FolderError;
 use engine::models::weights::{Weights, WeightsError};
 use engine::request::{Arrival, Request};
 use engine::scheduler::Scheduler;
@@ -39,6 +40,9 @@ pub enum LiveError {
     /// The weights are not there, or not the model's.
     #[error("live.weights: {0}")]
     Weights(#[from] WeightsError),
+    /// The model's folder.
+    #[error("model.folder: {0}")]
+    Folder(#[from] FolderError),
     /// The executor cannot run the plan.
     #[error(transparent)]
     Cpu(#[from] CpuError),
@@ -99,8 +103,8 @@ impl Engine {
     /// # Errors
     /// There is no such device; the weights are not there, or not the model's.
     pub fn prepare(&mut self, scenario: &Scenario) -> Result<(), LiveError> {
-        let architecture = scenario.model.architecture();
-        let choice = scenario.live.weights.clone();
+        let architecture = scenario.model.architecture()?;
+        let choice = scenario.weights();
         let same = |model: &Model| model.choice == choice && model.architecture == architecture;
         if self.model.as_ref().is_some_and(same) {
             return Ok(());
@@ -111,6 +115,7 @@ impl Engine {
             WeightsChoice::Random(_) => None,
             WeightsChoice::File(path) => Some(Weights::load(path, &architecture)?),
         };
+        loaded.iter().flat_map(Weights::warnings).for_each(|warning| eprintln!("live.weights: {warning}"));
         let seed = if let WeightsChoice::Random(seed) = choice { seed } else { 0 };
         let weights = match self.device {
             Device::Cpu => Placed::Host(loaded.unwrap_or_else(|| Weights::random(&architecture, seed))),
@@ -194,7 +199,7 @@ fn config(plan: &Plan, planned: &Planned) -> LiveConfig {
     };
     LiveConfig {
         prompt_seed: live.prompt_seed,
-        initial_state: live.initial_state,
+        initial_state: live.initial_state.unwrap_or_default(),
         ..LiveConfig::new(planned.config, exits)
     }
 }

@@ -45,7 +45,7 @@ impl Engine {
         // Weights first, and nothing else: what they leave free is shared out.
         self.prepare(scenario).map_err(|error| error.to_string())?;
         self.clear();
-        let model = scenario.model.architecture();
+        let model = scenario.model.architecture().map_err(|error| error.to_string())?;
         let shape = (scenario.kv.layout, model.r_max, scenario.kv.block_tokens.0);
         let gpu = self.gpu().map_err(|error| error.to_string())?;
         KvBudget::Fraction(share).blocks(gpu, &model, shape).map(Count).map_err(|error| error.to_string())

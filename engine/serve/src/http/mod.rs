@@ -65,26 +65,38 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the port; nothing is answered yet. Port 0 takes any.
+    /// Takes a port, 0 for any; nothing is answered yet. Call it within the runtime.
     ///
     /// # Errors
     /// The port is taken, or the address is not this machine's.
-    pub async fn bind(
-        address: (IpAddr, u16),
+    pub fn listen(address: (IpAddr, u16)) -> io::Result<std::net::TcpListener> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    }
+
+    /// A server of an engine, within bounds, for whoever may ask.
+    ///
+    /// # Errors
+    /// The runtime cannot watch the listener.
+    pub fn new(
+        listener: std::net::TcpListener,
         engine: Engine,
         model: Model,
         limits: Limits,
         guard: Guard,
-    ) -> Result<Self, (Engine, io::Error)> {
-        let listener = match TcpListener::bind(address).await {
-            Ok(listener) => listener,
-            Err(error) => return Err((engine, error)),
-        };
+    ) -> io::Result<Self> {
+        let listener = TcpListener::from_std(listener)?;
         let Engine { client, ended, thread, .. } = engine;
         let started = unix_seconds();
         let (answers, draining) = (AtomicU64::new(0), AtomicBool::new(false));
         let app = Arc::new(App { client, model, limits, guard, started, answers, draining });
         Ok(Self { listener, app, ended, thread })
+    }
+
+    /// What the engine counts.
+    pub fn client(&self) -> Client {
+        self.app.client.clone()
     }
 
     /// Where it listens.

@@ -171,7 +171,7 @@ fn exit(body: &Body, model: &Model) -> Result<Option<ExitRule>, ApiError> {
     match (body.full_depth.unwrap_or(false), asks) {
         (true, Some(_)) => Err(ApiError::invalid("exit", "full_depth has no exits: remove one of exit and full_depth")),
         (true, None) => Ok(Some(ExitRule::FullDepth)),
-        (false, None) => Ok(None),
+        (false, None) => Ok(model.full_depth_only.then_some(ExitRule::FullDepth)),
         (false, Some(_)) if model.full_depth_only => Err(ApiError::invalid(
             "exit",
             "this server runs every token at full depth: start it with a scheduler that has early exits",

@@ -1,5 +1,6 @@
 //! Conversations to prompts.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::de::Error as _;
@@ -42,7 +43,8 @@ impl Chat {
     /// They are what Hugging Face's `apply_chat_template` gives, except that **special tokens inside a message are
     /// text**: only the template itself can end a turn or begin one.
     ///
-    /// Rendering may take a fraction of a second, and is bounded in work and output.
+    /// The template is bounded in work and output. Encoding takes time in proportion to the text, seconds for one of
+    /// several megabytes, so it does not belong on a thread that others wait for.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Vec<u32>, TextError> {
         let template = self.template.as_ref().ok_or(TextError::NoTemplate)?;
         let said = messages.iter().flat_map(|message| [message.role.as_str(), message.content.as_str()]);
@@ -59,26 +61,31 @@ impl Chat {
     /// The ids of a rendered conversation: the template's special tokens, and between them text.
     fn encode(&self, rendered: &str, mark: Mark) -> Result<Vec<u32>, TextError> {
         let encoding = self.tokenizer.encode_with_places(rendered)?;
-        if !mark.is_in(rendered) {
+        let places = encoding.get_ids().iter().zip(encoding.get_offsets());
+        let found: Vec<_> = places
+            .filter_map(|(&id, &(start, end))| Some((id, self.tokenizer.special_token(id)?, start..end)))
+            .collect();
+        let from_template = |token: &str, place: &Range<usize>| {
+            // A tokenizer may find a token in another spelling of it, and take in the spaces around it.
+            let is_spelled = rendered.get(place.clone()).is_some_and(|found| found.trim() == token.trim());
+            is_spelled && rendered.get(place.end..).is_some_and(|rest| !mark.begins(rest))
+        };
+        if !mark.is_in(rendered) && found.iter().all(|(_, token, place)| from_template(token, place)) {
             return Ok(encoding.get_ids().to_vec());
         }
+
+        let text =
+            |place: Range<usize>| self.tokenizer.encode_as_text(&mark.remove(rendered.get(place).unwrap_or_default()));
         let mut ids = Vec::with_capacity(encoding.len());
         let mut done = 0;
-        for (&id, &(start, end)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
-            let Some(token) = self.tokenizer.special_token(id) else { continue };
-            // A tokenizer may find a special token in another spelling of it, and take in the spaces around it.
-            let is_written = rendered.get(start..end).is_some_and(|spelled| spelled.trim() == token.trim());
-            let is_said = rendered.get(end..).is_some_and(|rest| mark.begins(rest));
-            if let Some(between) = rendered.get(done..start)
-                && is_written
-                && !is_said
-            {
-                ids.extend(self.tokenizer.encode_as_text(&mark.remove(between))?);
+        for (id, token, place) in found {
+            if from_template(token, &place) {
+                ids.extend(text(done..place.start)?);
                 ids.push(id);
-                done = end;
+                done = place.end;
             }
         }
-        ids.extend(self.tokenizer.encode_as_text(&mark.remove(&rendered[done..]))?);
+        ids.extend(text(done..rendered.len())?);
         Ok(ids)
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct TokenizerConfig {
 
 /// A special token: its text, or its text and how it matches.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a special token must be a text, or an object with a `content`")]
 pub(super) enum TokenSpec {
     Text(String),
     Token(TokenFields),
@@ -47,7 +47,7 @@ pub(super) struct TokenFields {
 
 /// One chat template, or several that have names.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`chat_template` must be a text, or a list of objects with `name` and `template`")]
 enum TemplateSpec {
     One(String),
     Named(Vec<NamedTemplate>),

@@ -39,9 +39,7 @@ impl TextStream {
     pub fn new(tokenizer: Arc<Tokenizer>, skip_special_tokens: bool) -> Self {
         let state = match tokenizer.decoding() {
             Decoding::Bytes => State::Bytes { held: Vec::new() },
-            Decoding::Pieces => {
-                State::Pieces { before: Vec::new(), before_text: String::new(), held: Vec::new() }
-            }
+            Decoding::Pieces => State::Pieces { before: Vec::new(), before_text: String::new(), held: Vec::new() },
         };
         Self { tokenizer, skip_special_tokens, state }
     }
@@ -78,9 +76,7 @@ impl TextStream {
         let all = [before.as_slice(), held.as_slice()].concat();
         let (text, alone) = (decode(&all)?, decode(held)?);
         let new = text.get(before_text.len()..).unwrap_or_default().to_owned();
-        // Tokens without text would leave the next one at the beginning, where it may lose its leading space.
-        (*before, *before_text) = if alone.is_empty() { (all, text) } else { (std::mem::take(held), alone) };
-        held.clear();
+        (*before, *before_text) = (std::mem::take(held), alone);
         Ok(new)
     }
 }

@@ -12,7 +12,7 @@ use super::error::TextError;
 use super::tokenizer::Tokenizer;
 
 /// Work that one rendering may do: an instruction costs 1, and so do 64 bytes of text that it makes. A message takes
-/// about a hundred, so this suits ten thousand messages; it takes a fraction of a second and at most 128 MB.
+/// some tens of them, so this suits tens of thousands of messages, in a fraction of a second and at most 128 MB.
 const FUEL: u64 = 2_000_000;
 
 /// Bytes that a template may write. A context of a million tokens is about 4 MB of text.

@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let built_in = Architecture::builtin(&args.model).ok_or("no such model")?;
-    let outside = u64::from(built_in.form().injects);
+    let outside = u64::from(built_in.form().injects());
     let r_max = Depth(args.r_max);
     let architecture = Architecture {
         core_layers: args.core_layers,

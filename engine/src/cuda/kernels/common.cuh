@@ -1,6 +1,7 @@
 // What every kernel shares: bf16 without a header, loads that keep their place around a dependency wait, and the model's
 // shape. The host defines HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB and BLOCK_TOKENS on the command line, and
-// NORM_EPSILON and, as 1 or 0, NORMS_BRANCH, ROPE_HALVES and EXIT_HAZARD, which say what the model's family does.
+// NORM_EPSILON, NOISE_STD and, as 1 or 0, NORM_BRANCH, NORM_SUM, ROPE_HALVES and EXIT_HAZARD, which say what the model's
+// family does.
 //
 // bf16 is handled as raw bits: NVRTC then needs no include folder, and the rounding points are the ones in the text.
 
@@ -19,8 +20,10 @@ constexpr int SHARING = HEADS / KV_HEADS;
 // `place`: where a position's state and its input token lie, (slot, position mod window). `token`: its id, or -1 for the one
 // at its place.
 struct Row { int slot, place, position, depth, token; };
-// A token to choose: for `place`, where the next position looks for its input, or for nobody (-1).
-struct Draw { unsigned long long seed; int place, token; float temperature, top_p; int top_k, unused; };
+// A token to choose: for `place`, where the next position looks for its input, or for nobody (-1). `banned_at`: where ids that
+// it cannot have lie, in bytes behind the first draw, BANNED_MAX of them or -1; 0 if it can have any.
+struct Draw { unsigned long long seed; int place, token; float temperature, top_p; int top_k, banned_at; };
+constexpr int BANNED_MAX = 8;
 // `appended_at`: where the new table entries lie, in bytes behind the header.
 struct Header { int rows, items, appended, appended_at; };
 

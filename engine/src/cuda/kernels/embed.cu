@@ -30,7 +30,7 @@ __device__ float truncated_normal(u64 seed, int position, int channel) {
 // Where a row's state lies: at its place in decode, at its own number in prefill.
 __device__ __forceinline__ int place(const Row& row, int index, int by_place) { return by_place ? row.place : index; }
 
-// Huginn: what the prelude made is injected into every loop, and the loop starts from noise or zeros.
+// What the prelude made is injected into every loop, and the loop starts from noise or zeros.
 extern "C" __global__ void start_loop(const Header* header, const Row* rows, const bf16* x, bf16* injected, bf16* state, int by_place, int noise, u64 seed) {
     launch_dependents();
     wait_for_previous();
@@ -39,7 +39,7 @@ extern "C" __global__ void start_loop(const Header* header, const Row* rows, con
     size_t to = (size_t)place(row, blockIdx.x, by_place) * HIDDEN, from = (size_t)blockIdx.x * HIDDEN;
     for (int i = threadIdx.x; i < HIDDEN; i += blockDim.x) {
         injected[to + i] = x[from + i];
-        state[to + i] = noise ? narrow(__fmul_rn(0.6324555f, truncated_normal(seed, row.position, i))) : 0;
+        state[to + i] = noise ? narrow(__fmul_rn(NOISE_STD, truncated_normal(seed, row.position, i))) : 0;
     }
 }
 

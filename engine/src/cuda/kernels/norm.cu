@@ -122,13 +122,9 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS) norm_step(const __gri
         Vectors z;
         if (a.shares) z.load_shares((const float*)a.branch + (size_t)index * HIDDEN, a.shares);
         else z.load((const bf16*)a.branch + (size_t)index * HIDDEN);
-        if (NORMS_BRANCH) {
-            z.norm(branch_norm, scratch);
-            x.add(z);
-        } else {
-            x.add(z);
-            x.norm(branch_norm, scratch);
-        }
+        if (NORM_BRANCH) z.norm(branch_norm, scratch);
+        x.add(z);
+        if (NORM_SUM) x.norm(branch_norm, scratch);
     }
     if (a.final_norm) x.norm(final_norm, scratch);
     if (a.x_out) x.store(a.x_out + (size_t)index * HIDDEN);
@@ -156,9 +152,24 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS) norm_step(const __gri
         x.store(state);
     }
     if (a.y_out) {
-        x.norm(next_norm, scratch);
+        if (a.next_norm) x.norm(next_norm, scratch);
         x.store(a.y_out + (size_t)index * HIDDEN);
     }
+}
+
+// The norms of all queries and of all keys of a row, in place. One block a row and part.
+extern "C" __global__ void qk_norm(const Header* header, bf16* qkv, const bf16* queries, const bf16* keys) {
+    __shared__ float scratch[8];
+    launch_dependents();
+    wait_for_previous();
+    if (blockIdx.x >= header->rows) return;
+    const int width = blockIdx.y ? KV_WIDTH : ATTENTION;
+    const bf16* weight = blockIdx.y ? keys : queries;
+    bf16* x = qkv + (size_t)blockIdx.x * QKV_WIDTH + (blockIdx.y ? ATTENTION : 0);
+    float squares = 0;
+    for (int i = threadIdx.x; i < width; i += 256) squares += widen(x[i]) * widen(x[i]);
+    float scale = 1.f / sqrtf(block_sum<8>(squares, scratch) / width + NORM_EPSILON);
+    for (int i = threadIdx.x; i < width; i += 256) x[i] = narrow(rounded(widen(x[i]) * scale) * widen(weight[i]));
 }
 
 // silu(gate) * up of a GEMM's output [rows][gate | up], for batches whose GEMM is not ours.

@@ -3,7 +3,8 @@
 //
 // Every row says how, so that one captured graph serves every request. The noise is keyed by the request's seed, the output
 // token and the id, so no schedule changes a draw. Candidates are cut to the top k and to the smallest set whose probability
-// reaches p by bisecting on the logit, which needs no sort; equal logits stay together.
+// reaches p by bisecting on the logit, which needs no sort; equal logits stay together. A banned id counts as minus infinity;
+// the logits themselves stay as they are, since they may be read back.
 
 constexpr int SAMPLE_THREADS = 512, SAMPLE_WARPS = SAMPLE_THREADS / 32;
 
@@ -52,21 +53,27 @@ __device__ __forceinline__ void block_best(float& best, int& id, float* bests, i
         if (bests[w] > best || (bests[w] == best && ids[w] < id)) { best = bests[w]; id = ids[w]; }
 }
 
-extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) sample(const __grid_constant__ SampleArgs a) {
+__device__ __forceinline__ bool is_banned(const int* banned, int id) {
+    bool found = false;
+    for (int i = 0; i < BANNED_MAX; i++) found |= banned[i] == id;
+    return found;
+}
+
+// One row's token. BANNED: some ids count as minus infinity; a row without any pays nothing for it.
+template <bool BANNED> __device__ __forceinline__ void choose(const SampleArgs& a, const Draw& how) {
     __shared__ float scratch[SAMPLE_WARPS];
     __shared__ int best_ids[SAMPLE_WARPS];
     __shared__ float bests[SAMPLE_WARPS];
-    launch_dependents();
-    wait_for_previous();
-    if (blockIdx.x >= a.header->rows) return;
     const float* logits = a.logits + (size_t)blockIdx.x * VOCAB;
-    const Draw how = a.draws[blockIdx.x];
+    const int* banned = (const int*)((const char*)a.draws + how.banned_at);
+    auto allowed = [&](int id) { return BANNED && is_banned(banned, id) ? -INFINITY : logits[id]; };
     float best = -INFINITY;
     int id = 0x7fffffff;
     bool finite = true;
     for (int i = threadIdx.x; i < VOCAB; i += SAMPLE_THREADS) {
         float x = logits[i];
         finite &= fabsf(x) < INFINITY;
+        if (BANNED) x = allowed(i);
         if (x > best) { best = x; id = i; }
     }
     bool all_finite = __syncthreads_and(finite);
@@ -78,12 +85,12 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) sample(const __grid
         for (int cut = 0; cut < 2; cut++) {
             if (cut == 0 ? how.top_k == 0 : how.top_p >= 1) continue;
             float from = fmaxf(low, best - 80.f * how.temperature), to = best, total = 0;
-            for (int i = threadIdx.x; i < VOCAB; i += SAMPLE_THREADS) if (logits[i] >= low) total += __expf((logits[i] - best) * inverse);
+            for (int i = threadIdx.x; i < VOCAB; i += SAMPLE_THREADS) if (allowed(i) >= low) total += __expf((allowed(i) - best) * inverse);
             total = block_sum<SAMPLE_WARPS>(total, scratch);
             for (int round = 0; round < 24; round++) {
                 float middle = 0.5f * (from + to), kept = 0;
                 for (int i = threadIdx.x; i < VOCAB; i += SAMPLE_THREADS)
-                    if (logits[i] >= middle) kept += cut == 0 ? 1.f : __expf((logits[i] - best) * inverse);
+                    if (allowed(i) >= middle) kept += cut == 0 ? 1.f : __expf((allowed(i) - best) * inverse);
                 kept = block_sum<SAMPLE_WARPS>(kept, scratch);
                 if (kept >= (cut == 0 ? (float)how.top_k : how.top_p * total)) from = middle; else to = middle;
             }
@@ -91,8 +98,8 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) sample(const __grid
         }
         float most = -INFINITY;
         int drawn = 0x7fffffff;
-        for (int i = threadIdx.x; i < VOCAB; i += SAMPLE_THREADS) if (logits[i] >= low) {
-            float score = (logits[i] - best) * inverse + gumbel(how.seed, how.token, i);
+        for (int i = threadIdx.x; i < VOCAB; i += SAMPLE_THREADS) if (allowed(i) >= low) {
+            float score = (allowed(i) - best) * inverse + gumbel(how.seed, how.token, i);
             if (score > most) { most = score; drawn = i; }
         }
         block_best(most, drawn, bests, best_ids);
@@ -102,4 +109,12 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) sample(const __grid
         a.chosen[blockIdx.x] = all_finite ? (unsigned)id : ~0u;
         if (all_finite && how.place >= 0) a.inputs[how.place] = id;
     }
+}
+
+extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) sample(const __grid_constant__ SampleArgs a) {
+    launch_dependents();
+    wait_for_previous();
+    if (blockIdx.x >= a.header->rows) return;
+    const Draw how = a.draws[blockIdx.x];
+    if (how.banned_at) choose<true>(a, how); else choose<false>(a, how);
 }

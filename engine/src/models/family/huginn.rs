@@ -8,26 +8,36 @@ use super::super::folder::ModelConfig;
 use super::super::initial_state::InitialState;
 use super::super::rope::RopeForm;
 use super::super::tensor_spec::{Fill, TensorSpec};
-use super::{ExitSignal, Form, HEAD, LayerNames, Norms, TensorNames};
-use crate::architecture::{Architecture, Family};
+use super::{After, Description, ExitSignal, Family, Form, HEAD, LayerNames, Looping, Norms, TensorNames};
+use crate::architecture::Architecture;
 use crate::units::Depth;
 
 pub(super) const MODEL_TYPE: &str = "huginn_raven";
 
-pub(super) const FORM: Form = Form {
-    norms: Norms::Sum,
-    rope: RopeForm::Neighbours,
-    rope_theta: 5e4,
-    qk_bias: true,
-    injects: true,
-    scales_embedding: true,
-    tied_head: true,
-    exit: ExitSignal::Distance,
+pub(super) const DESCRIPTION: Description = Description {
+    name: "huginn",
+    form: Form {
+        norms: Norms { before: true, after: After::Sum },
+        qk_norm: false,
+        qk_bias: true,
+        rope: RopeForm::Neighbours,
+        rope_theta: 5e4,
+        looping: Looping::Injects { norm_before_coda: true },
+        scales_embedding: true,
+        tied_head: true,
+        exit: ExitSignal::Distance,
+    },
+    required,
+    tensors,
+    // Models that others made recurrent have its name and not all of its norms.
+    is: |config, tensors| Ok(is_raven(config)? && (tensors.is_empty() || is_huginn(tensors))),
+    read_config,
+    write_config,
 };
 
-const EMBEDDING: &str = "transformer.wte.weight";
-const ADAPTER: &str = "transformer.adapter.weight";
-const FINAL_NORM: &str = "transformer.ln_f.weight";
+pub(super) const EMBEDDING: &str = "transformer.wte.weight";
+pub(super) const ADAPTER: &str = "transformer.adapter.weight";
+pub(super) const FINAL_NORM: &str = "transformer.ln_f.weight";
 
 /// Special tokens that end a sequence whatever the config says: end of text, end of text with another id, end of turn.
 const END_TOKENS: [u32; 3] = [65_504, 65_505, 65_508];
@@ -35,23 +45,33 @@ const END_TOKENS: [u32; 3] = [65_504, 65_505, 65_508];
 /// The released model's padded vocabulary, to which these belong.
 const RELEASED_VOCAB: u64 = 65_536;
 
+/// Its own config, or that of a model which was made recurrent.
+pub(super) fn is_raven(config: &Config) -> Result<bool, ConfigError> {
+    Ok(config.text("model_type")?.as_deref() == Some(MODEL_TYPE))
+}
+
+fn is_huginn(tensors: &[String]) -> bool {
+    tensors.iter().any(|name| name.ends_with(".norm_3.weight"))
+}
+
 /// The released file's name of a block's tensor: `part` is `prelude`, `core_block` or `coda`.
-fn block(part: &str, block: usize, tensor: &str) -> String {
+pub(super) fn block(part: &str, block: usize, tensor: &str) -> String {
     format!("transformer.{part}.{block}.{tensor}")
 }
 
-fn parts(a: &Architecture) -> [(&'static str, usize); 3] {
+pub(super) fn parts(a: &Architecture) -> [(&'static str, usize); 3] {
     [("prelude", a.prelude_layers as usize), ("core_block", a.core_layers as usize), ("coda", a.coda_layers as usize)]
 }
 
-pub(super) fn names(a: &Architecture) -> TensorNames {
+fn tensors(a: &Architecture) -> TensorNames {
     let [prelude, core, coda] = parts(a).map(|(part, layers)| {
         let layer = |i| {
             let name = |tensor: &str| block(part, i, tensor);
             LayerNames {
-                norms: [1, 2, 3, 4].map(|norm| name(&format!("norm_{norm}.weight"))),
+                norms: [1, 2, 3, 4].map(|norm| Some(name(&format!("norm_{norm}.weight")))),
                 qkv: vec![name("attn.Wqkv.weight")],
                 qk_bias: Some(name("attn.qk_bias")),
+                qk_norm: None,
                 out: name("attn.proj.weight"),
                 gate_up: vec![name("mlp.fc.weight")],
                 down: name("mlp.proj.weight"),
@@ -71,7 +91,7 @@ pub(super) fn names(a: &Architecture) -> TensorNames {
     }
 }
 
-pub(super) fn required(a: &Architecture) -> Vec<TensorSpec> {
+fn required(a: &Architecture) -> Vec<TensorSpec> {
     let (vocab, hidden, ffn) = (a.vocab as usize, a.hidden as usize, a.ffn as usize);
     let (queries, kv, dim) = (a.query_width() as usize, a.kv_width() as usize, a.head_dim as usize);
     let mut tensors = vec![TensorSpec::linear(EMBEDDING.into(), vocab, hidden)];
@@ -101,7 +121,7 @@ pub(super) fn required(a: &Architecture) -> Vec<TensorSpec> {
     tensors
 }
 
-pub(super) fn read_config(config: &Config, name: &str) -> Result<ModelConfig, ConfigError> {
+fn read_config(config: &Config, name: &str) -> Result<ModelConfig, ConfigError> {
     config.only("block_class_name", &["SandwichBlock"])?;
     config.only("mlp_class_name", &["GatedMLP"])?;
     config.only("nonlin_name", &["SiLU"])?;
@@ -112,17 +132,10 @@ pub(super) fn read_config(config: &Config, name: &str) -> Result<ModelConfig, Co
     if config.flag("qk_bias")? == Some(false) {
         return Err(config.error("qk_bias", "must be true: blocks without it belong to retrofitted models".into()));
     }
-    if config.real("test_time_noise")?.unwrap_or(0.0) != 0.0 {
-        return Err(config.error("test_time_noise", "must be 0: no noise is added between loops".into()));
-    }
+    config.must_be_close("test_time_noise", 0.0)?;
     let (hidden, heads) = (config.size("n_embd")?, config.size("n_heads")?);
-    let scale = (hidden as f64).sqrt();
-    if let Some(found) = config.real("init_values.embed_scale")?
-        && (found / scale - 1.0).abs() > 1e-4
-    {
-        let reason = format!("must be the root of n_embd, {scale}, got {found}");
-        return Err(config.error("init_values.embed_scale", reason));
-    }
+    config.must_be_close("init_values.embed_scale", (hidden as f64).sqrt())?;
+    config.must_be_close("init_values.std", (2.0 / (5.0 * hidden as f64)).sqrt())?;
     let kv_heads = config.optional_size("num_key_value_heads")?;
     if kv_heads.is_some_and(|kv_heads| kv_heads != heads) {
         let reason = format!("must be n_heads = {heads}: the model's q/k bias has as many keys as queries");
@@ -136,7 +149,7 @@ pub(super) fn read_config(config: &Config, name: &str) -> Result<ModelConfig, Co
     let tied = config.flag("tie_embeddings")?.or(config.flag("tie_word_embeddings")?).unwrap_or(true);
     let architecture = Architecture {
         name: name.into(),
-        family: Family::Huginn,
+        family: Family::HUGINN,
         vocab,
         hidden,
         ffn: config.size("intermediate_size")?,

@@ -7,48 +7,54 @@ use super::super::config::{Config, ConfigError, write_scaling};
 use super::super::folder::ModelConfig;
 use super::super::initial_state::InitialState;
 use super::super::rope::RopeForm;
-use super::super::tensor_spec::{Fill, TensorSpec};
-use super::{ExitSignal, Form, HEAD, LayerNames, Norms, TensorNames};
-use crate::architecture::{Architecture, Family};
+use super::super::tensor_spec::TensorSpec;
+use super::{After, Description, ExitSignal, Family, Form, HEAD, LayerNames, Looping, Norms, TensorNames};
+use crate::architecture::Architecture;
 use crate::units::Depth;
 
 pub(super) const MODEL_TYPE: &str = "ouro";
 
-pub(super) const FORM: Form = Form {
-    norms: Norms::Branch,
-    rope: RopeForm::Halves,
-    rope_theta: 1e6,
-    qk_bias: false,
-    injects: false,
-    scales_embedding: false,
-    tied_head: false,
-    exit: ExitSignal::Hazard,
+pub(super) const DESCRIPTION: Description = Description {
+    name: "ouro",
+    form: Form {
+        norms: Norms { before: true, after: After::Branch },
+        qk_norm: false,
+        qk_bias: false,
+        rope: RopeForm::Halves,
+        rope_theta: 1e6,
+        looping: Looping::Carries,
+        scales_embedding: false,
+        tied_head: false,
+        exit: ExitSignal::Hazard,
+    },
+    required,
+    tensors,
+    is: |config, _| Ok(config.text("model_type")?.as_deref() == Some(MODEL_TYPE)),
+    read_config,
+    write_config,
 };
 
 const EMBEDDING: &str = "model.embed_tokens.weight";
 const FINAL_NORM: &str = "model.norm.weight";
 const GATE: &str = "model.early_exit_gate";
 
-/// The norms of a branch's output: small against the residual stream, as in a trained model. With branches as large as
-/// the stream a random model is chaotic, and two roundings of it have nothing in common after a few loops.
-const BRANCH_NORM: Fill = Fill { mean: 0.3, std: 0.05 };
-
 fn layer(layer: usize, tensor: &str) -> String {
     format!("model.layers.{layer}.{tensor}.weight")
 }
 
-pub(super) fn names(a: &Architecture) -> TensorNames {
+fn tensors(a: &Architecture) -> TensorNames {
     let core = (0..a.core_layers as usize).map(|i| {
         let name = |tensor: &str| layer(i, tensor);
         LayerNames {
             norms: [
-                name("input_layernorm"),
-                name("input_layernorm_2"),
-                name("post_attention_layernorm"),
-                name("post_attention_layernorm_2"),
+                Some(name("input_layernorm")),
+                Some(name("input_layernorm_2")),
+                Some(name("post_attention_layernorm")),
+                Some(name("post_attention_layernorm_2")),
             ],
             qkv: ["q", "k", "v"].map(|p| name(&format!("self_attn.{p}_proj"))).into(),
             qk_bias: None,
+            qk_norm: None,
             out: name("self_attn.o_proj"),
             gate_up: ["gate", "up"].map(|p| name(&format!("mlp.{p}_proj"))).into(),
             down: name("mlp.down_proj"),
@@ -66,13 +72,12 @@ pub(super) fn names(a: &Architecture) -> TensorNames {
     }
 }
 
-pub(super) fn required(a: &Architecture) -> Vec<TensorSpec> {
+fn required(a: &Architecture) -> Vec<TensorSpec> {
     let (vocab, hidden, ffn) = (a.vocab as usize, a.hidden as usize, a.ffn as usize);
     let (queries, kv) = (a.query_width() as usize, a.kv_width() as usize);
-    let unit = Fill { mean: 0.0, std: 1.0 };
     let mut tensors = vec![match a.tied_head() {
         true => TensorSpec::linear(EMBEDDING.into(), vocab, hidden),
-        false => TensorSpec { name: EMBEDDING.into(), shape: vec![vocab, hidden], fill: unit },
+        false => TensorSpec::embedding(EMBEDDING.into(), vocab, hidden),
     }];
     for i in 0..a.core_layers as usize {
         for (projection, outputs) in [("q_proj", queries), ("k_proj", kv), ("v_proj", kv)] {
@@ -84,8 +89,7 @@ pub(super) fn required(a: &Architecture) -> Vec<TensorSpec> {
         tensors.push(TensorSpec::linear(layer(i, "mlp.down_proj"), hidden, ffn));
         for name in ["input_layernorm", "post_attention_layernorm"] {
             tensors.push(TensorSpec::norm(layer(i, name), hidden));
-            let name = layer(i, &format!("{name}_2"));
-            tensors.push(TensorSpec { name, shape: vec![hidden], fill: BRANCH_NORM });
+            tensors.push(TensorSpec::branch_norm(layer(i, &format!("{name}_2")), hidden));
         }
     }
     tensors.push(TensorSpec::norm(FINAL_NORM.into(), hidden));
@@ -97,7 +101,7 @@ pub(super) fn required(a: &Architecture) -> Vec<TensorSpec> {
 }
 
 /// Keys that are missing have the class's defaults; sizes have none that a model could have meant.
-pub(super) fn read_config(config: &Config, name: &str) -> Result<ModelConfig, ConfigError> {
+fn read_config(config: &Config, name: &str) -> Result<ModelConfig, ConfigError> {
     config.only("hidden_act", &["silu"])?;
     config.must_be_off("use_sliding_window")?;
     config.must_be_off("attention_bias")?;
@@ -107,7 +111,7 @@ pub(super) fn read_config(config: &Config, name: &str) -> Result<ModelConfig, Co
     let r_max = config.depth("total_ut_steps")?.unwrap_or(Depth(4));
     let architecture = Architecture {
         name: name.into(),
-        family: Family::Ouro,
+        family: Family::OURO,
         vocab: config.size("vocab_size")?,
         hidden,
         ffn: config.size("intermediate_size")?,
@@ -137,7 +141,7 @@ pub(super) fn read_config(config: &Config, name: &str) -> Result<ModelConfig, Co
     })
 }
 
-pub(super) fn write_config(a: &Architecture) -> Value {
+fn write_config(a: &Architecture) -> Value {
     json!({
         "architectures": ["OuroForCausalLM"],
         "model_type": MODEL_TYPE,

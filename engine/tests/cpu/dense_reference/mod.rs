@@ -111,7 +111,7 @@ impl DenseModel {
             x = self.block(&format!("transformer.prelude.{layer}"), x, job, kv, &boundary);
         }
         let injected = x.clone();
-        if family == Family::Huginn {
+        if family == Family::HUGINN {
             let channels = 0..self.architecture.hidden as usize;
             for (i, x) in x.iter_mut().enumerate() {
                 *x = channels.clone().map(|channel| self.round((job.initial)(first + i, channel))).collect();
@@ -128,7 +128,7 @@ impl DenseModel {
             }
         }
         kv.exits.resize(first + tokens.len(), depth);
-        if family == Family::Huginn {
+        if family == Family::HUGINN {
             x = x.iter().map(|x| self.norm(x, "transformer.ln_f.weight")).collect();
             for layer in 0..self.architecture.coda_layers {
                 x = self.block(&format!("transformer.coda.{layer}"), x, job, kv, &boundary);
@@ -136,8 +136,8 @@ impl DenseModel {
             x = x.iter().map(|x| self.norm(x, "transformer.ln_f.weight")).collect();
         }
         let embedding = match family {
-            Family::Ouro => "model.embed_tokens.weight",
-            Family::Huginn => "transformer.wte.weight",
+            Family::OURO => "model.embed_tokens.weight",
+            Family::HUGINN => "transformer.wte.weight",
         };
         let head = if self.architecture.tied_head() { embedding } else { "lm_head.weight" };
         (matvec(self.tensor(head), x.last().unwrap()), depth)
@@ -146,8 +146,8 @@ impl DenseModel {
     fn embed(&self, token: u32) -> Vector {
         let hidden = self.architecture.hidden as usize;
         let (name, scale) = match self.architecture.family {
-            Family::Ouro => ("model.embed_tokens.weight", 1.0),
-            Family::Huginn => ("transformer.wte.weight", (hidden as f64).sqrt()),
+            Family::OURO => ("model.embed_tokens.weight", 1.0),
+            Family::HUGINN => ("transformer.wte.weight", (hidden as f64).sqrt()),
         };
         self.tensor(name)[token as usize * hidden..][..hidden].iter().map(|e| self.round(e * scale)).collect()
     }
@@ -155,11 +155,11 @@ impl DenseModel {
     fn core(&self, x: Vec<Vector>, injected: &[Vector], job: &Job<'_>, kv: &mut Kv, chunk: &Chunk) -> Vec<Vector> {
         let layers = 0..self.architecture.core_layers;
         match self.architecture.family {
-            Family::Ouro => {
+            Family::OURO => {
                 let x = layers.fold(x, |x, layer| self.block(&format!("model.layers.{layer}"), x, job, kv, chunk));
                 x.iter().map(|x| self.norm(x, "model.norm.weight")).collect()
             }
-            Family::Huginn => {
+            Family::HUGINN => {
                 let joined = x.iter().zip(injected).map(|(s, e)| {
                     let joined: Vector = s.iter().chain(e).copied().collect();
                     self.linear("transformer.adapter.weight", &joined)
@@ -172,7 +172,7 @@ impl DenseModel {
 
     fn block(&self, name: &str, x: Vec<Vector>, job: &Job<'_>, kv: &mut Kv, chunk: &Chunk) -> Vec<Vector> {
         match self.architecture.family {
-            Family::Ouro => {
+            Family::OURO => {
                 let norm = |x: &[f64], norm: &str| self.norm(x, &format!("{name}.{norm}.weight"));
                 let normed = x.iter().map(|x| norm(x, "input_layernorm")).collect();
                 let attended = self.attention(name, normed, job, kv, chunk);
@@ -183,7 +183,7 @@ impl DenseModel {
                 })
                 .collect()
             }
-            Family::Huginn => {
+            Family::HUGINN => {
                 let norm = |x: &[f64], i: u32| self.norm(x, &format!("{name}.norm_{i}.weight"));
                 let normed = x.iter().map(|x| norm(x, 1)).collect();
                 let attended = self.attention(name, normed, job, kv, chunk);
@@ -204,7 +204,7 @@ impl DenseModel {
             kv.layers.entry(name.to_owned()).or_default().insert((chunk.depth, position), (k, v));
             queries.push(q);
         }
-        let out = if self.architecture.family == Family::Ouro { "self_attn.o_proj" } else { "attn.proj" };
+        let out = if self.architecture.family == Family::OURO { "self_attn.o_proj" } else { "attn.proj" };
         let entries = &kv.layers[name];
         let attend = |(i, q): (usize, &Vector)| {
             let position = chunk.first + i;
@@ -237,11 +237,11 @@ impl DenseModel {
 
     fn qkv(&self, name: &str, x: &[f64]) -> (Vector, Vector, Vector) {
         match self.architecture.family {
-            Family::Ouro => {
+            Family::OURO => {
                 let project = |p: &str| self.linear(&format!("{name}.self_attn.{p}_proj.weight"), x);
                 (project("q"), project("k"), project("v"))
             }
-            Family::Huginn => {
+            Family::HUGINN => {
                 let qkv = self.linear(&format!("{name}.attn.Wqkv.weight"), x);
                 let bias = self.tensor(&format!("{name}.attn.qk_bias"));
                 let queries = self.architecture.query_width() as usize;
@@ -255,11 +255,11 @@ impl DenseModel {
 
     fn mlp(&self, name: &str, x: &[f64]) -> Vector {
         let (gate, up, down) = match self.architecture.family {
-            Family::Ouro => {
+            Family::OURO => {
                 let project = |p: &str| self.linear(&format!("{name}.mlp.{p}_proj.weight"), x);
                 (project("gate"), project("up"), "mlp.down_proj")
             }
-            Family::Huginn => {
+            Family::HUGINN => {
                 let mut gate = self.linear(&format!("{name}.mlp.fc.weight"), x);
                 let up = gate.split_off(self.architecture.ffn as usize);
                 (gate, up, "mlp.proj")

@@ -16,7 +16,7 @@ impl DenseModel {
         let dim = head.len();
         let before = head.to_vec();
         for i in 0..dim / 2 {
-            let ouro = self.architecture.family == Family::Ouro;
+            let ouro = self.architecture.family == Family::OURO;
             let base = self.architecture.rope_theta();
             let angle = position as f64 / base.powf(2.0 * i as f64 / dim as f64);
             if ouro {
