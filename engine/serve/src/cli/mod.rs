@@ -14,7 +14,7 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    server: Option<server::ServerArguments>,
+    server: server::ServerArguments,
 }
 
 #[derive(Subcommand)]
@@ -48,8 +48,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     match (arguments.command, arguments.server) {
         (Some(Command::Generate(arguments)), _) => generate::generate(&arguments),
         (Some(Command::WriteRandom(arguments)), _) => write_random::write_random(&arguments),
-        (None, Some(arguments)) => server::serve(&arguments),
-        (None, None) => Err(Failure::input("name a model folder: serve --model DIR")),
+        (None, arguments) => server::serve(&arguments),
     }
 }
 
