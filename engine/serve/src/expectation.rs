@@ -32,9 +32,6 @@ const SLO: Slo = Slo {
 /// Arrivals of the search for a capacity, in simulated seconds.
 const ARRIVALS_S: f64 = 600.0;
 
-/// Shapes whose profiles come with the program.
-const RELEASED: [&str; 3] = ["ouro-1.4b", "ouro-2.6b", "huginn-3.5b"];
-
 /// The simulator's expectation, on a profile by name or file, in lines of text.
 ///
 /// At full depth, since a model's exits are known only when it runs.
@@ -80,7 +77,7 @@ pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
 /// The released model of the same shape, by whose name profiles go.
 fn released(architecture: &Architecture) -> Architecture {
     let same = |released: &Architecture| Model::Custom(renamed(architecture, released)) == Model::Custom(released.clone());
-    RELEASED.iter().filter_map(|name| Architecture::builtin(name)).find(same).unwrap_or_else(|| architecture.clone())
+    Architecture::BUILTIN.iter().filter_map(|name| Architecture::builtin(name)).find(same).unwrap_or_else(|| architecture.clone())
 }
 
 fn renamed(architecture: &Architecture, as_this: &Architecture) -> Architecture {

@@ -1,5 +1,6 @@
 //! The command line: without a subcommand it is the server.
 
+mod byte_tokenizer;
 mod depths;
 mod generate;
 mod server;

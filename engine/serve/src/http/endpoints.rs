@@ -17,6 +17,12 @@ use super::wanted::{Endpoint, Wanted};
 use super::{App, body};
 use crate::text::Message;
 
+/// Who usually speaks.
+const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
+
+/// Bytes of another role at most.
+const ROLE_BYTES: usize = 64;
+
 /// 200 while requests are taken.
 pub(super) async fn health(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     app.is_open()?;
@@ -98,8 +104,27 @@ impl App {
         }
     }
 
+    /// Some templates write `<|` + role + `|>`: a role must not make a special token that is no role.
+    fn check_role(&self, role: &str) -> Result<(), ApiError> {
+        if ROLES.contains(&role) {
+            return Ok(());
+        }
+        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        let wrong = |reason: &str| Err(ApiError::invalid("messages", format!("a message's role {reason}")));
+        if role.is_empty() || role.len() > ROLE_BYTES || !role.bytes().all(is_word) {
+            return wrong("is a word of at most 64 letters, digits, `_` and `-`");
+        }
+        match self.model.tokenizer.encode(&format!("<|{role}|>"), false) {
+            Ok(ids) if ids.len() > 1 => Ok(()),
+            _ => wrong("cannot be the name of a special token"),
+        }
+    }
+
     /// A conversation's ids, with the beginning of an answer behind it if that is asked for.
     pub(super) fn render(&self, messages: &[Message], begin_answer: bool) -> Result<Vec<u32>, ApiError> {
+        for Message { role, .. } in messages {
+            self.check_role(role)?;
+        }
         self.model.chat.render(messages, begin_answer).map_err(|error| ApiError::invalid("messages", error))
     }
 }
