@@ -9,8 +9,8 @@ use sim::capacity;
 use sim::plan::{Plan, PlanError};
 use sim::run::{self, Discard};
 use sim::scenario::{Model, ProfileChoice, Scenario};
-use traces::numbers::{RatePerS, Seconds};
 use traces::ArrivalsConfig;
+use traces::numbers::{RatePerS, Seconds};
 
 use crate::settings::mode_name;
 use crate::setup::Ready;
@@ -76,8 +76,13 @@ pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
 
 /// The released model of the same shape, by whose name profiles go.
 fn released(architecture: &Architecture) -> Architecture {
-    let same = |released: &Architecture| Model::Custom(renamed(architecture, released)) == Model::Custom(released.clone());
-    Architecture::BUILTIN.iter().filter_map(|name| Architecture::builtin(name)).find(same).unwrap_or_else(|| architecture.clone())
+    let same =
+        |released: &Architecture| Model::Custom(renamed(architecture, released)) == Model::Custom(released.clone());
+    Architecture::BUILTIN
+        .iter()
+        .filter_map(|name| Architecture::builtin(name))
+        .find(same)
+        .unwrap_or_else(|| architecture.clone())
 }
 
 fn renamed(architecture: &Architecture, as_this: &Architecture) -> Architecture {

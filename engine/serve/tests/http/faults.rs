@@ -95,7 +95,7 @@ async fn ten_thousand_clients_that_go_at_random_moments_leave_nothing_behind() {
     let fixed = json!({ "prompt": "a", "max_tokens": 9, "temperature": 0, "ignore_eos": true });
     let before = ask(server.address, COMPLETIONS, fixed.clone()).await.json()["choices"].clone();
     let address = server.address;
-    let clients: Vec<_> = 
+    let clients: Vec<_> =
         (0..CLIENTS).map(|client| tokio::spawn(visits(address, client * EACH..(client + 1) * EACH))).collect();
     let mut finished = 0;
     for client in clients {

@@ -222,8 +222,10 @@ impl Running {
 
     /// Waits until no request is on its way and every page is free.
     pub(crate) async fn idle(&self) {
-        self.until("an idle engine", |server| server.client.open() == 0 && server.client.metrics().queues() == (0, 0, 0))
-            .await;
+        self.until("an idle engine", |server| {
+            server.client.open() == 0 && server.client.metrics().queues() == (0, 0, 0)
+        })
+        .await;
     }
 
     /// Stops it, and gives what it came to.
