@@ -186,6 +186,9 @@ async fn headers_and_bodies_that_come_too_slowly_are_given_up() {
         }
     };
     tokio::time::timeout(PATIENCE, dripping).await.expect("the connection is closed");
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    let nothing = tokio::time::timeout(PATIENCE, silent.read(&mut [0; 8])).await.expect("the connection is closed");
+    assert_eq!(nothing.unwrap_or(0), 0);
     let bytes = request("POST", COMPLETIONS, "Content-Type: application/json\r\n", "{\"prompt\": \"a\"}");
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(&bytes.as_bytes()[..bytes.len() - 3]).await.unwrap();
