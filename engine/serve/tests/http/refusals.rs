@@ -34,6 +34,7 @@ async fn every_field_that_cannot_be_used_is_named() {
         (COMPLETIONS, with(json!({ "max_tokens": -3 })), 400, "max_tokens", "-3"),
         (COMPLETIONS, with(json!({ "min_tokens": 3 })), 400, "min_tokens", "got 3"),
         (COMPLETIONS, with(json!({ "temperature": -0.5 })), 400, "temperature", "-0.5"),
+        (COMPLETIONS, with(json!({ "temperature": 1e-42 })), 400, "temperature", "temperature"),
         (COMPLETIONS, with(json!({ "temperature": "hot" })), 400, "temperature", "hot"),
         (COMPLETIONS, with(json!({ "temperature": 1e300 })), 400, "", "number out of range"),
         (COMPLETIONS, with(json!({ "top_p": 0 })), 400, "top_p", "got 0"),
