@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use sim::numbers::Count;
 use sim::plan::Plan;
 use sim::scenario::{
-    Entry, FinishSettings, KvSettings, LiveSettings, Model, ModeName, OutputSettings, ProfileChoice, Scenario,
+    Entry, FinishSettings, KvSettings, LiveSettings, ModeName, Model, OutputSettings, ProfileChoice, Scenario,
     SchedulerSettings,
 };
 use traces::numbers::TokenCount;
@@ -58,10 +58,10 @@ impl Settings {
     }
 
     fn of(sections: &Map<String, Value>) -> Result<Self, String> {
-        let has = |section: &str, field: &str| sections.get(section).is_some_and(|section| section.get(field).is_some());
+        let has =
+            |section: &str, field: &str| sections.get(section).is_some_and(|section| section.get(field).is_some());
         let scheduler = SchedulerSettings { overlap: Overlap::Asynchronous, ..SchedulerSettings::default() };
-        let kv =
-            KvSettings { layout: Layout::LastExited, pressure: Pressure::Recompute, ..KvSettings::default() };
+        let kv = KvSettings { layout: Layout::LastExited, pressure: Pressure::Recompute, ..KvSettings::default() };
         let first = sections.get("compare").and_then(|entries| entries.get(0)).cloned();
         let exits = sections.get("exits").cloned();
         let gate = match exits.map(|exits| typed::<ExitsConfig>("exits", exits)).transpose()? {
@@ -96,7 +96,9 @@ impl Settings {
 
     /// No token can leave early.
     pub fn full_depth_only(&self) -> bool {
-        self.entry.mode == ModeName::ContinuousBatching || self.entry.full_depth || self.kv.layout == Layout::DepthIndexed
+        self.entry.mode == ModeName::ContinuousBatching
+            || self.entry.full_depth
+            || self.kv.layout == Layout::DepthIndexed
     }
 
     /// The KV blocks that a file gives.
@@ -126,7 +128,12 @@ impl Settings {
     ///
     /// # Errors
     /// The settings contradict each other, or the model.
-    pub fn config(&self, architecture: &Architecture, context: Option<u64>, blocks: u32) -> Result<SchedulerConfig, String> {
+    pub fn config(
+        &self,
+        architecture: &Architecture,
+        context: Option<u64>,
+        blocks: u32,
+    ) -> Result<SchedulerConfig, String> {
         let mut scenario = self.scenario(architecture.clone(), context, blocks)?;
         // The gate decides; to a plan it is a live run's.
         scenario.exits = match self.full_depth_only() {
@@ -168,7 +175,9 @@ impl Settings {
                 }),
                 file: None,
                 scheduler: None,
-                requests: Some(Whole(requests.into()).try_into().map_err(|error: traces::TracesError| error.to_string())?),
+                requests: Some(
+                    Whole(requests.into()).try_into().map_err(|error: traces::TracesError| error.to_string())?,
+                ),
                 arrivals: ArrivalsConfig::Offline,
                 max_total_tokens: tokens(context)?,
             },

@@ -81,7 +81,10 @@ fn asked(arguments: &GenerateArguments, model: &Model) -> Result<Asked, String> 
         return Err("--prompt: it has no token: say something".into());
     }
     if room == 0 {
-        return Err(format!("--prompt: it has {} tokens, and the context holds {context} with the answer", prompt.len()));
+        return Err(format!(
+            "--prompt: it has {} tokens, and the context holds {context} with the answer",
+            prompt.len()
+        ));
     }
     let sampling = Sampling {
         temperature: arguments.temperature.unwrap_or(model.sampling.temperature),

@@ -29,7 +29,8 @@ pub(super) async fn answer(
     let (n, most) = (wanted.n, app.limits.max_choices.min(app.client.limit()));
     let answers = prompts.len().saturating_mul(n);
     if answers > most {
-        let message = format!("{} prompts with n = {n} are {answers} answers, at most {most} go in a call", prompts.len());
+        let message =
+            format!("{} prompts with n = {n} are {answers} answers, at most {most} go in a call", prompts.len());
         return Err(ApiError::invalid(if prompts.len() > 1 { "prompt" } else { "n" }, message));
     }
     let places = (0..answers).map(|index| (index, &prompts[index / n]));

@@ -88,7 +88,9 @@ impl App {
         work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let done = tokio::task::spawn_blocking(move || work(&self)).await;
-        done.unwrap_or_else(|_| Err(ApiError::refused(StatusCode::INTERNAL_SERVER_ERROR, "the prompt could not be read")))
+        done.unwrap_or_else(|_| {
+            Err(ApiError::refused(StatusCode::INTERNAL_SERVER_ERROR, "the prompt could not be read"))
+        })
     }
 
     /// A prompt's ids, and its text if it is to be echoed.

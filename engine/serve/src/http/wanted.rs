@@ -161,8 +161,10 @@ fn sampling(body: &Body, model: &Model) -> Result<Sampling, ApiError> {
         // Without a seed no two requests draw alike.
         seed: body.seed.map_or_else(|| RandomState::new().build_hasher().finish(), |seed| seed as u64),
     };
-    let field = if sampling.temperature.is_finite() && sampling.temperature >= 0.0 { "top_p" } else { "temperature" };
-    sampling.check().map_err(|error| ApiError::invalid(field, error))?;
+    sampling.check().map_err(|error| {
+        let field = if error.starts_with("top_p") { "top_p" } else { "temperature" };
+        ApiError::invalid(field, error)
+    })?;
     Ok(sampling)
 }
 

@@ -146,7 +146,8 @@ struct ChatToken {
 
 impl ChatLogprobs {
     pub(super) fn of(tokens: Vec<TokenLogprob>) -> Self {
-        let named = |token: super::choice::NamedToken, logprob| ChatToken { token: token.text, logprob, bytes: token.bytes };
+        let named =
+            |token: super::choice::NamedToken, logprob| ChatToken { token: token.text, logprob, bytes: token.bytes };
         let content = tokens
             .into_iter()
             .map(|TokenLogprob { token, logprob, top, .. }| ChatLogprob {

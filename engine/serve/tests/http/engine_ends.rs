@@ -1,5 +1,7 @@
 //! The engine comes to an end before its time, or when it is told to.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::batch::{Batch, Outcome};
@@ -8,7 +10,7 @@ use engine::executor::{Clock, Executor, Reject};
 use engine::request::RequestId;
 use engine::submission::Submission;
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::client::{ask, begin, post, read, request, send};
 use crate::server::{Pace, Setup};
@@ -22,8 +24,8 @@ enum End {
     Panic,
 }
 
-/// An executor that runs some batches and no more.
-struct Broken(CpuExecutor, u32, End);
+/// An executor that runs until it is set on fire.
+struct Broken(CpuExecutor, Arc<AtomicBool>, End);
 
 #[derive(Debug, thiserror::Error)]
 #[error("the device is on fire")]
@@ -45,11 +47,11 @@ impl Executor for Broken {
     }
 
     fn wait(&mut self, clock: &mut dyn Clock) -> Result<Outcome, OnFire> {
-        self.1 -= 1;
-        match (self.1, self.2) {
-            (0, End::Error) => Err(OnFire),
-            (0, End::Panic) => panic!("the device is on fire"),
-            _ => self.0.wait(clock).map_err(|_| OnFire),
+        std::thread::sleep(Duration::from_millis(2));
+        match (self.1.load(Ordering::Relaxed), self.2) {
+            (true, End::Error) => Err(OnFire),
+            (true, End::Panic) => panic!("the device is on fire"),
+            (false, _) => self.0.wait(clock).map_err(|_| OnFire),
         }
     }
 }
@@ -57,16 +59,23 @@ impl Executor for Broken {
 #[tokio::test(flavor = "multi_thread")]
 async fn when_the_engine_fails_streams_end_with_an_error_and_so_does_the_server() {
     for end in [End::Error, End::Panic] {
-        let server = Setup::default().start_with(move |executor| Broken(executor, 60, end));
+        let fire = Arc::new(AtomicBool::new(false));
+        let burns = fire.clone();
+        let server = Setup::default().start_with(move |executor| Broken(executor, burns, end));
         let body = |stream: bool| json!({ "prompt": "a", "max_tokens": 400, "ignore_eos": true, "stream": stream });
-        let (streamed, whole) =
-            tokio::join!(ask(server.address, COMPLETIONS, body(true)), ask(server.address, COMPLETIONS, body(false)));
-        assert_eq!(streamed.status, 200);
-        let last = streamed.body.split_terminator("\n\n").last().unwrap();
+        let mut streamed = begin(server.address, &post(COMPLETIONS, &body(true)), "data: ").await;
+        let whole = tokio::spawn(ask(server.address, COMPLETIONS, body(false)));
+        server.until("both requests", |server| server.client.metrics().queues().0 == 2).await;
+        fire.store(true, Ordering::Relaxed);
+        let mut rest = String::new();
+        streamed.read_to_string(&mut rest).await.unwrap();
+        let whole = whole.await.unwrap();
+        let last = rest.lines().rfind(|line| line.starts_with("data: ")).unwrap();
         let error: serde_json::Value = serde_json::from_str(last.strip_prefix("data: ").unwrap()).unwrap();
         assert!(error["error"]["message"].as_str().unwrap().contains("the device is on fire"), "{last}");
         assert_eq!(error["error"]["type"], "server_error");
-        assert!(matches!(whole.status, 500 | 503), "{whole:?}");
+        assert_eq!(whole.status, 500, "{whole:?}");
+        assert!(whole.json()["error"]["message"].as_str().unwrap().contains("on fire"));
         let result = server.ended().await;
         assert!(result.unwrap_err().contains("the device is on fire"));
     }
@@ -92,7 +101,7 @@ async fn a_server_that_is_stopped_finishes_what_runs_and_takes_nothing_more() {
     let reply = read(&mut comes).await;
     assert_eq!(reply.status, 503, "{reply:?}");
     let mut text = String::new();
-    tokio::io::AsyncReadExt::read_to_string(&mut runs, &mut text).await.unwrap();
+    runs.read_to_string(&mut text).await.unwrap();
     assert!(text.contains("data: [DONE]"), "{text}");
     stopped.await.unwrap().unwrap();
 }

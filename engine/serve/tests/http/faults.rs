@@ -95,7 +95,7 @@ async fn ten_thousand_clients_that_go_at_random_moments_leave_nothing_behind() {
     let fixed = json!({ "prompt": "a", "max_tokens": 9, "temperature": 0, "ignore_eos": true });
     let before = ask(server.address, COMPLETIONS, fixed.clone()).await.json()["choices"].clone();
     let address = server.address;
-    let clients: Vec<_> = 
+    let clients: Vec<_> =
         (0..CLIENTS).map(|client| tokio::spawn(visits(address, client * EACH..(client + 1) * EACH))).collect();
     let mut finished = 0;
     for client in clients {
@@ -186,6 +186,9 @@ async fn headers_and_bodies_that_come_too_slowly_are_given_up() {
         }
     };
     tokio::time::timeout(PATIENCE, dripping).await.expect("the connection is closed");
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    let nothing = tokio::time::timeout(PATIENCE, silent.read(&mut [0; 8])).await.expect("the connection is closed");
+    assert_eq!(nothing.unwrap_or(0), 0);
     let bytes = request("POST", COMPLETIONS, "Content-Type: application/json\r\n", "{\"prompt\": \"a\"}");
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(&bytes.as_bytes()[..bytes.len() - 3]).await.unwrap();

@@ -26,16 +26,17 @@ async fn every_field_that_cannot_be_used_is_named() {
         (COMPLETIONS, with(json!({ "prompt": [[]] })), 400, "prompt", "empty"),
         (COMPLETIONS, with(json!({ "prompt": [3, 400] })), 400, "prompt", "token 400"),
         (COMPLETIONS, with(json!({ "prompt": [3, 4_000_000_000_u32] })), 400, "prompt", "token 4000000000"),
-        (COMPLETIONS, with(json!({ "prompt": [3, -1] })), 400, "prompt", "-1"),
-        (COMPLETIONS, with(json!({ "prompt": [3, 5_000_000_000_u64] })), 400, "prompt", "5000000000"),
+        (COMPLETIONS, with(json!({ "prompt": [3, -1] })), 400, "prompt[1]", "-1"),
+        (COMPLETIONS, with(json!({ "prompt": [3, 5_000_000_000_u64] })), 400, "prompt[1]", "5000000000"),
         (COMPLETIONS, with(json!({ "prompt": long })), 400, "prompt", "600 tokens"),
         (COMPLETIONS, with(json!({ "max_tokens": 512 })), 400, "max_tokens", "together 513"),
         (COMPLETIONS, with(json!({ "max_tokens": 0 })), 400, "max_tokens", "at least 1, got 0"),
         (COMPLETIONS, with(json!({ "max_tokens": -3 })), 400, "max_tokens", "-3"),
         (COMPLETIONS, with(json!({ "min_tokens": 3 })), 400, "min_tokens", "got 3"),
         (COMPLETIONS, with(json!({ "temperature": -0.5 })), 400, "temperature", "-0.5"),
+        (COMPLETIONS, with(json!({ "temperature": 1e-42 })), 400, "temperature", "temperature"),
         (COMPLETIONS, with(json!({ "temperature": "hot" })), 400, "temperature", "hot"),
-        (COMPLETIONS, with(json!({ "temperature": 1e300 })), 400, "temperature", "inf"),
+        (COMPLETIONS, with(json!({ "temperature": 1e300 })), 400, "", "number out of range"),
         (COMPLETIONS, with(json!({ "top_p": 0 })), 400, "top_p", "got 0"),
         (COMPLETIONS, with(json!({ "top_p": 1.5 })), 400, "top_p", "1.5"),
         (COMPLETIONS, with(json!({ "top_k": -2 })), 400, "top_k", "-2"),
@@ -48,14 +49,20 @@ async fn every_field_that_cannot_be_used_is_named() {
         (COMPLETIONS, with(json!({ "stop": vec!["x"; 17] })), 400, "stop", "16"),
         (COMPLETIONS, with(json!({ "stop": "x".repeat(2000) })), 400, "stop", "1024 bytes"),
         (COMPLETIONS, with(json!({ "exit": { "threshold": 0.5 }, "full_depth": true })), 400, "exit", "remove one"),
-        (COMPLETIONS, with(json!({ "exit": { "threshold": 1e300 } })), 400, "", "threshold"),
+        (COMPLETIONS, with(json!({ "exit": { "threshold": 1e300 } })), 400, "", "number out of range"),
         (COMPLETIONS, with(json!({ "exit": { "min_depth": 9 } })), 400, "", "9"),
         (COMPLETIONS, with(json!({ "exit": { "min_depth": 900 } })), 400, "exit.min_depth", "900"),
         (CHAT, json!({ "messages": [] }), 400, "messages", "missing"),
         (CHAT, json!({ "messages": [{ "role": "user" }] }), 400, "messages[0]", "content"),
         (CHAT, json!({ "messages": [{ "role": "a b", "content": "" }] }), 400, "messages", "role"),
         (CHAT, json!({ "messages": [{ "role": "im_end", "content": "" }] }), 400, "messages", "special token"),
-        (CHAT, json!({ "messages": [{ "role": "user", "content": "a" }], "top_logprobs": 2 }), 400, "top_logprobs", "true"),
+        (
+            CHAT,
+            json!({ "messages": [{ "role": "user", "content": "a" }], "top_logprobs": 2 }),
+            400,
+            "top_logprobs",
+            "true",
+        ),
         ("/tokenize", json!({}), 400, "prompt", "messages"),
         ("/detokenize", json!({}), 400, "", "tokens"),
     ] {
@@ -80,7 +87,11 @@ async fn what_is_no_json_no_path_or_no_method_is_answered_in_the_same_form() {
     for (bytes, status, says) in [
         (request("POST", COMPLETIONS, typed, "{\"prompt\": "), 400, "not a request in JSON"),
         (request("POST", COMPLETIONS, typed, "[1]"), 400, "invalid"),
-        (request("POST", COMPLETIONS, typed, "{\"prompt\": \"a\", \"temperature\": NaN}"), 400, "not a request in JSON"),
+        (
+            request("POST", COMPLETIONS, typed, "{\"prompt\": \"a\", \"temperature\": NaN}"),
+            400,
+            "not a request in JSON",
+        ),
         (request("POST", COMPLETIONS, typed, "{\"prompt\": \"a\"} {}"), 400, "one JSON object"),
         (request("POST", COMPLETIONS, typed, "\u{0}\u{1}"), 400, "not a request in JSON"),
         (request("POST", COMPLETIONS, "", "{\"prompt\": \"a\"}"), 415, "application/json"),
@@ -95,7 +106,8 @@ async fn what_is_no_json_no_path_or_no_method_is_answered_in_the_same_form() {
         assert!(error["message"].as_str().unwrap().contains(says), "{bytes}: {error}");
         assert!(reply.header("access-control-allow-origin").is_none(), "no other page may read this");
     }
-    let charset = request("POST", COMPLETIONS, "Content-Type: Application/JSON; charset=utf-8\r\n", "{\"prompt\": \"a\"}");
+    let charset =
+        request("POST", COMPLETIONS, "Content-Type: Application/JSON; charset=utf-8\r\n", "{\"prompt\": \"a\"}");
     assert_eq!(send(server.address, &charset).await.status, 200);
     server.stop().await.unwrap();
 }

@@ -80,7 +80,10 @@ impl<E: Executor> Executor for Paced<E> {
     }
 
     fn wait(&mut self, clock: &mut dyn Clock) -> Result<Outcome, Self::Error> {
-        std::thread::sleep(Duration::from_micros(self.1.0.load(Ordering::Relaxed)));
+        match self.1.0.load(Ordering::Relaxed) {
+            0 => {}
+            pace => std::thread::sleep(Duration::from_micros(pace)),
+        }
         self.0.wait(clock)
     }
 }
@@ -222,8 +225,10 @@ impl Running {
 
     /// Waits until no request is on its way and every page is free.
     pub(crate) async fn idle(&self) {
-        self.until("an idle engine", |server| server.client.open() == 0 && server.client.metrics().queues() == (0, 0, 0))
-            .await;
+        self.until("an idle engine", |server| {
+            server.client.open() == 0 && server.client.metrics().queues() == (0, 0, 0)
+        })
+        .await;
     }
 
     /// Stops it, and gives what it came to.
