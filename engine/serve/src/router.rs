@@ -168,7 +168,7 @@ impl Router {
 
     /// The requests that are not over, to tell them something.
     pub(crate) fn requests(&self) -> Requests<'_> {
-        Requests(self.lock())
+        Requests { open: self.lock(), metrics: &self.metrics }
     }
 
     /// Tells everyone that the engine has ended, and everyone who asks from now on.
@@ -207,15 +207,22 @@ impl Open {
 }
 
 /// The map, while it is held.
-pub(crate) struct Requests<'a>(MutexGuard<'a, Open>);
+pub(crate) struct Requests<'a> {
+    open: MutexGuard<'a, Open>,
+    metrics: &'a Metrics,
+}
 
 impl Requests<'_> {
     pub(crate) fn get(&mut self, request: RequestId) -> Option<&mut Waiting> {
-        self.0.requests.get_mut(&request)
+        self.open.requests.get_mut(&request)
     }
 
-    pub(crate) fn remove(&mut self, request: RequestId) {
-        self.0.requests.remove(&request);
+    /// Tells a request its last, once it is counted: whoever has heard finds it in the metrics.
+    pub(crate) fn end(&mut self, request: RequestId, what: What, why: Over) {
+        if let Some(waiting) = self.open.requests.remove(&request) {
+            self.metrics.over(why);
+            waiting.tell(what);
+        }
     }
 }
 

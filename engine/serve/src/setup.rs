@@ -35,7 +35,7 @@ const BLOCKS_CPU: u64 = 16_384;
 pub struct Run {
     /// The model: a folder in Hugging Face's layout.
     #[arg(long, value_name = "DIR")]
-    pub model: PathBuf,
+    pub model: Option<PathBuf>,
     /// Where it runs.
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     pub device: Device,
@@ -74,11 +74,14 @@ impl Run {
     /// # Errors
     /// What is wrong with the folder, the settings or the device, in a sentence.
     pub fn start(&self, name: Option<&str>, max_queue: usize) -> Result<Ready, String> {
+        let Some(path) = &self.model else {
+            return Err("name a model folder: --model DIR".into());
+        };
         let settings = Settings::read(self.scenario.as_deref())?;
-        let folder = ModelFolder::open(&self.model).map_err(|error| error.to_string())?;
+        let folder = ModelFolder::open(path).map_err(|error| error.to_string())?;
         let architecture = folder.architecture().clone();
         let context = folder.config.context_tokens;
-        let (tokenizer, chat) = Model::text(&self.model, architecture.vocab).map_err(|error| error.to_string())?;
+        let (tokenizer, chat) = Model::text(path, architecture.vocab).map_err(|error| error.to_string())?;
         let choice = ExitChoice { threshold: self.exit_threshold, min_depth: self.min_depth };
         let gate = settings.gate(folder.config.exit_threshold, choice);
         if !gate.threshold.is_finite() {
@@ -102,7 +105,7 @@ impl Run {
             end_tokens.extend(tokenizer.eos().map(|token| token.id));
         }
         let model = Model {
-            name: name.map_or_else(|| architecture.name.clone(), str::to_owned),
+            name: name.map_or_else(|| folder_name(path), str::to_owned),
             tokenizer,
             chat,
             vocab: u32::try_from(architecture.vocab).unwrap_or(u32::MAX),
@@ -116,6 +119,12 @@ impl Run {
         model.sampling.check().map_err(|error| format!("generation_config.json: {error}"))?;
         Ok(Ready { engine, model, architecture, settings, context })
     }
+}
+
+/// A folder's own name, whatever path leads to it.
+fn folder_name(path: &Path) -> String {
+    let full = path.canonicalize().unwrap_or_else(|_| path.into());
+    full.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
 }
 
 /// How a folder's tokens are chosen where a request does not say: drawn at temperature 1, as OpenAI's are, unless it says
@@ -194,7 +203,7 @@ impl Make {
 
 /// Memory that can be had without swapping, as Linux tells it.
 fn free_bytes() -> Option<f64> {
-    let text = std::fs::read_to_string(Path::new("/proc/meminfo")).ok()?;
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(1024.0 * line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()?)
 }

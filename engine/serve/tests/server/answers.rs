@@ -1,7 +1,6 @@
 //! Answers, whole and streamed.
 
 use serde_json::{Value, json};
-use serve::http::{Guard, Limits};
 
 use crate::client::Answer;
 use crate::golden::expected;
@@ -172,8 +171,28 @@ fn tokens_are_counted_without_a_tokenizer_of_ones_own() {
 }
 
 #[test]
+fn metrics_count_what_was_asked_and_made() {
+    let Server { client, .. } = &Server::start();
+    let body = json!({ "prompt": [[5, 6, 7], [8]], "max_tokens": 6, "ignore_eos": true, "exit": { "threshold": 0.0 } });
+    client.complete(&body);
+    for (name, value) in [
+        ("requests_total{outcome=\"length\"}", 2.0),
+        ("prompt_tokens_total", 4.0),
+        ("output_tokens_total", 12.0),
+        ("time_to_first_token_seconds_count", 2.0),
+        ("inter_token_latency_seconds_count", 10.0),
+        // All but the first of each leave behind the first loop.
+        ("exit_depth_bucket{le=\"1\"}", 10.0),
+        ("exit_depth_sum", 2.0 * (4.0 + 5.0)),
+        ("kv_blocks", 512.0),
+    ] {
+        assert_eq!(client.metric(name), value, "{name}");
+    }
+}
+
+#[test]
 fn the_model_is_listed_and_what_runs_is_finished_before_the_end() {
-    let mut server = Server::with(SCENARIO, Limits::default(), Guard::default());
+    let mut server = Server::start();
     let models = server.client.get("/v1/models").json();
     assert_eq!((&models["data"][0]["id"], &models["data"][0]["max_model_len"]), (&json!("tiny"), &json!(256)));
     let body = json!({ "model": "tiny", "prompt": "on", "max_tokens": 200, "ignore_eos": true, "stream": true });

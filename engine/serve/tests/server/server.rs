@@ -25,7 +25,7 @@ pub(crate) fn folder() -> PathBuf {
 
 /// How to run a model in tests.
 pub(crate) fn run(model: &Path, scenario: Option<PathBuf>) -> Run {
-    Run { model: model.into(), device: Device::Cpu, scenario, exit_threshold: None, min_depth: None, threads: 1 }
+    Run { model: Some(model.into()), device: Device::Cpu, scenario, exit_threshold: None, min_depth: None, threads: 1 }
 }
 
 /// A server that answers until it is dropped.
