@@ -19,6 +19,15 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
+/// Settings with little KV: a server takes as much memory as it could use.
+fn scenario() -> (TempDir, String) {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("scenario.yaml");
+    std::fs::write(&file, SCENARIO).unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    (dir, file)
+}
+
 fn output(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
@@ -118,14 +127,18 @@ fn what_cannot_be_started_exits_with_2_and_says_why() {
     let port = taken.local_addr().unwrap().port().to_string();
     let model = folder();
     let model = model.to_str().unwrap();
+    let (_dir, small) = scenario();
     for (arguments, part) in [
         (&["--model", model, "--port", &port][..], "another program listens there"),
         (&["--model", model, "--host", "0.0.0.0", "--port", "0"], "set LOOPBATCH_API_KEY"),
         (&["--model", model, "--host", "nowhere"], "--host must be an IP address"),
         (&["--model", "/nowhere", "--port", "0"], "is not a folder"),
         (&["--model", model, "--port", "0", "--exit-threshold", "NaN"], "must be a number"),
-        (&["--model", model, "--port", "0", "--min-depth", "0"], "--min-depth must be at least 1"),
-        (&["--model", model, "--port", "0", "--profile", "/nowhere.yaml"], "/nowhere.yaml"),
+        (
+            &["--model", model, "--port", "0", "--scenario", &small, "--min-depth", "0"],
+            "--min-depth must be at least 1",
+        ),
+        (&["--model", model, "--port", "0", "--scenario", &small, "--profile", "/nowhere.yaml"], "/nowhere.yaml"),
         (&["--model", model, "--port", "0", "--scenario", "/nowhere.yaml"], "/nowhere.yaml"),
         (&["--port", "0"], "--model"),
         (&["generate", "--prompt", "a"], "--model"),
@@ -182,14 +195,14 @@ fn looped(file: &Path) {
 #[test]
 fn a_signal_lets_what_runs_finish_and_the_program_exit_with_0() {
     let model = folder();
-    let arguments =
-        ["--model", model.to_str().unwrap(), "--port", "0", "--served-model-name", "tiny", "--threads", "1"];
+    let (_dir, small) = scenario();
+    let arguments = ["--model", model.to_str().unwrap(), "--port", "0", "--scenario", &small];
     let mut program = command(&arguments).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(program.stderr.take().unwrap()).lines();
     let line = said.next().unwrap().unwrap();
-    let address = line.strip_prefix("serving tiny at http://").unwrap().strip_suffix("/v1").unwrap();
+    let address = line.strip_prefix("serving tokenizer at http://").unwrap().strip_suffix("/v1").unwrap();
     let client = Client(address.parse().unwrap());
-    let body = json!({ "prompt": "a", "max_tokens": 400, "ignore_eos": true, "stream": true });
+    let body = json!({ "prompt": "a", "max_tokens": 200, "ignore_eos": true, "stream": true });
     let mut stream = client.connect();
     stream.write_all(&request("/v1/completions", body.to_string().as_bytes())).unwrap();
     let mut bytes = vec![0; 12];
@@ -197,6 +210,6 @@ fn a_signal_lets_what_runs_finish_and_the_program_exit_with_0() {
     let killed = Command::new("kill").args(["-TERM", &program.id().to_string()]).status().unwrap();
     assert!(killed.success());
     stream.read_to_end(&mut bytes).unwrap();
-    assert_eq!(Answer::of(&bytes).events().len(), 400);
+    assert_eq!(Answer::of(&bytes).events().len(), 200);
     assert_eq!(program.wait().unwrap().code(), Some(0));
 }
