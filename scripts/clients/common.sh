@@ -55,6 +55,7 @@ start_serve() {
         >"$work/serve.log" 2>&1 &
     server=$!
     local waited=0
+    : >>"$work/serve.log"
     until base=$(sed -n 's|^serving .* at \(http://[^/]*\)/v1$|\1|p' "$work/serve.log") && [ -n "$base" ] &&
         curl --silent --fail --output /dev/null "$base/health"; do
         kill -0 "$server" 2>/dev/null || fail "the server has ended before it was ready"

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use engine::event_loop::Refused;
 use engine::executor::Clock;
 use engine::inbox::{Message, Sender};
 use engine::request::{Arrival, Request, RequestId};
@@ -102,7 +103,7 @@ impl Client {
 pub enum RefusedCall {
     /// One of its requests can never be served.
     #[error("{0}")]
-    Refused(String),
+    Refused(Refused),
     /// The engine could not go on.
     #[error("{0}")]
     Failed(String),

@@ -100,18 +100,12 @@ impl Observer for Told<'_> {
     fn arrived(&mut self, arrival: &Arrival, _: Nanos, refused: Option<&Refused>) {
         let mut requests = self.router.requests();
         let id = arrival.request.id;
-        // A call may have gone away meanwhile.
-        let Some(waiting) = requests.get(id) else { return };
-        match refused {
-            None => {
-                waiting.tell(What::Accepted);
-                self.router.metrics.arrived(arrival.request.prompt_tokens);
-            }
-            Some(refused) => {
-                waiting.tell(What::Refused(refused.to_string()));
-                requests.remove(id);
-                self.router.metrics.over(Over::Refused);
-            }
+        if let Some(refused) = refused {
+            requests.end(id, What::Refused(refused.clone()), Over::Refused);
+        } else if let Some(waiting) = requests.get(id) {
+            // Its call has not gone away meanwhile.
+            self.router.metrics.arrived(arrival.request.prompt_tokens);
+            waiting.tell(What::Accepted);
         }
     }
 
@@ -156,25 +150,18 @@ impl Told<'_> {
             let before = waiting.told.replace(now);
             let since = now.saturating_sub(before.unwrap_or(waiting.arrived));
             self.router.metrics.token(row.depth, since, before.is_none());
-            let ends = told.finished && index + 1 == row.token + delivered && !told.failed;
-            let last = match (ends, waiting.is_full_at(index)) {
-                (true, _) => Some((Last::Stop, Over::Stop)),
-                (false, true) => Some((Last::Length, Over::Length)),
-                (false, false) => None,
-            };
             let score = score_of(scores, row.request, index);
-            waiting.tell(What::Token(Token { id, depth: row.depth, score, last: last.map(|(last, _)| last) }));
-            if let Some((_, over)) = last {
-                requests.remove(row.request);
-                self.router.metrics.over(over);
+            let token = |last| What::Token(Token { id, depth: row.depth, score, last });
+            let ends = told.finished && index + 1 == row.token + delivered && !told.failed;
+            match (ends, waiting.is_full_at(index)) {
+                (true, _) => requests.end(row.request, token(Some(Last::Stop)), Over::Stop),
+                (false, true) => requests.end(row.request, token(Some(Last::Length)), Over::Length),
+                (false, false) => waiting.tell(token(None)),
             }
         }
-        if told.failed
-            && let Some(waiting) = requests.get(row.request)
-        {
-            waiting.tell(What::Failed("the model's numbers ran out of range: its logits are not finite".into()));
-            requests.remove(row.request);
-            self.router.metrics.over(Over::Failed);
+        if told.failed {
+            let reason = "the model's numbers ran out of range: its logits are not finite";
+            requests.end(row.request, What::Failed(reason.into()), Over::Failed);
         }
     }
 }

@@ -3,15 +3,18 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use engine::architecture::Architecture;
 use engine::metrics::Slo;
+use engine::scheduler::SchedulerConfig;
 use sim::capacity;
+use sim::numbers::Count;
 use sim::plan::{Plan, PlanError};
 use sim::run::{self, Discard};
-use sim::scenario::{ProfileChoice, Scenario};
+use sim::scenario::{FinishSettings, Model, ProfileChoice, Scenario};
 use traces::ArrivalsConfig;
 use traces::numbers::{RatePerS, Seconds};
 
-use crate::settings::mode_name;
+use crate::settings::{Settings, mode_name};
 use crate::setup::Ready;
 
 /// The SLO of the capacity: what a chat's reader notices.
@@ -38,8 +41,21 @@ const ARRIVALS_S: f64 = 600.0;
 /// # Errors
 /// The profile cannot be read, or is another model's.
 pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
-    let config = ready.engine.config;
-    let mut scenario = ready.settings.scenario(ready.architecture.clone(), ready.context, config.kv.blocks)?;
+    let Ready { settings, architecture, context, engine, .. } = ready;
+    expected(settings, architecture, *context, &engine.config, profile)
+}
+
+fn expected(
+    settings: &Settings,
+    architecture: &Architecture,
+    context: Option<u64>,
+    config: &SchedulerConfig,
+    profile: &str,
+) -> Result<String, String> {
+    let mut scenario = settings.scenario(released(architecture), context, config.kv.blocks)?;
+    // Each of these requests asks for its own tokens, not for the rest of the context.
+    let output_tokens = output_tokens(&scenario);
+    scenario.scheduler.finish = FinishSettings::Eos { max_output_tokens: Count(output_tokens) };
     scenario.profile = match profile {
         "h200" => ProfileChoice::H200,
         "h100-paper" => ProfileChoice::H100Paper,
@@ -50,7 +66,7 @@ pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
     let Ok(recorder) = run::run(&plan, &plan.schedulers[0], &mut Discard);
     let metrics = recorder.metrics();
     let full = metrics.steady.as_ref().map_or(metrics.throughput_tokens_per_s, |steady| steady.throughput_tokens_per_s);
-    let (w, mode) = (config.max_num_seqs, mode_name(&config));
+    let (w, mode) = (config.max_num_seqs, mode_name(config));
     let lengths = lengths(&scenario);
     let mut text = format!(
         "the simulator expects of {mode} at full depth, by the profile {}, with {lengths}:\n  \
@@ -59,7 +75,7 @@ pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
         1e3 * metrics.tpot.mean
     );
     // The search begins at the rate that the full server would finish.
-    let rate_per_s = RatePerS::try_from(full / 128.0).map_err(|error| error.to_string())?;
+    let rate_per_s = RatePerS::try_from(full / f64::from(output_tokens)).map_err(|error| error.to_string())?;
     let duration_s = Some(Seconds::try_from(ARRIVALS_S).map_err(|error| error.to_string())?);
     scenario.workload.arrivals = ArrivalsConfig::Poisson { rate_per_s, duration_s };
     scenario.workload.requests = None;
@@ -72,11 +88,51 @@ pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
     Ok(text)
 }
 
+/// The released model of the same shape, by whose name profiles go.
+fn released(architecture: &Architecture) -> Architecture {
+    let same =
+        |released: &Architecture| Model::Custom(renamed(architecture, released)) == Model::Custom(released.clone());
+    Architecture::BUILTIN
+        .iter()
+        .filter_map(|name| Architecture::builtin(name))
+        .find(same)
+        .unwrap_or_else(|| architecture.clone())
+}
+
+fn renamed(architecture: &Architecture, as_this: &Architecture) -> Architecture {
+    Architecture { name: as_this.name.clone(), ..architecture.clone() }
+}
+
+fn output_tokens(scenario: &Scenario) -> u32 {
+    match scenario.workload.lengths {
+        Some(traces::LengthsConfig::Fixed { output_tokens, .. }) => output_tokens.get(),
+        _ => 1,
+    }
+}
+
 fn lengths(scenario: &Scenario) -> String {
     match scenario.workload.lengths {
         Some(traces::LengthsConfig::Fixed { prompt_tokens, output_tokens }) => {
             format!("{} tokens in and {} out", prompt_tokens.get(), output_tokens.get())
         }
         _ => "requests alike".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_released_shape_has_a_throughput_and_a_capacity() {
+        let folder = Architecture { name: "my-folder".into(), ..Architecture::builtin("ouro-1.4b").unwrap() };
+        let settings = Settings::read(None).unwrap();
+        let (context, blocks) = (Some(65_536), 200_000);
+        let config = settings.config(&folder, context, blocks).unwrap();
+        let text = expected(&settings, &folder, context, &config, "h200").unwrap();
+        let rate =
+            text.lines().find_map(|line| line.trim().split_once(" tokens/s with 64 requests at once, ")).unwrap().0;
+        assert!(rate.parse::<f64>().unwrap() > 1000.0, "{text}");
+        assert!(text.contains("for 99% of requests TTFT <= 2 s and TPOT <= 100 ms"), "{text}");
     }
 }

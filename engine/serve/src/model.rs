@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::submission::Sampling;
+use engine::units::Depth;
 
 use crate::text::{Chat, TextError, Tokenizer};
 
@@ -26,6 +27,8 @@ pub struct Model {
     pub sampling: Sampling,
     /// The exit threshold where a request says only from which depth.
     pub exit_threshold: f32,
+    /// The first loop after which the scheduler lets tokens leave.
+    pub first_exit: Depth,
     /// The scheduler has no early exits.
     pub full_depth_only: bool,
 }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::batch::Scored;
+use engine::event_loop::Refused;
 use engine::request::RequestId;
 use engine::units::{Depth, Nanos};
 use tokio::sync::mpsc::UnboundedSender;
@@ -32,7 +33,7 @@ pub enum What {
     /// It waits for a slot, or runs.
     Accepted,
     /// It can never be served; nothing follows.
-    Refused(String),
+    Refused(Refused),
     /// How probable one of its prompt's tokens was, in order of positions.
     Prompt(Scored),
     /// Its next token.
@@ -157,7 +158,8 @@ impl Router {
 
     /// Takes a request out, and says whether it was not over.
     pub(crate) fn leave(&self, request: RequestId, why: Over) -> bool {
-        let left = self.lock().requests.remove(&request).is_some();
+        let mut open = self.lock();
+        let left = open.requests.remove(&request).is_some();
         if left {
             self.metrics.over(why);
         }
@@ -166,7 +168,7 @@ impl Router {
 
     /// The requests that are not over, to tell them something.
     pub(crate) fn requests(&self) -> Requests<'_> {
-        Requests(self.lock())
+        Requests { open: self.lock(), metrics: &self.metrics }
     }
 
     /// Tells everyone that the engine has ended, and everyone who asks from now on.
@@ -174,8 +176,8 @@ impl Router {
         let mut open = self.lock();
         open.ended = Some(reason.to_owned());
         for waiting in std::mem::take(&mut open.requests).into_values() {
-            waiting.tell(What::Failed(reason.to_owned()));
             self.metrics.over(Over::Failed);
+            waiting.tell(What::Failed(reason.to_owned()));
         }
     }
 
@@ -205,15 +207,22 @@ impl Open {
 }
 
 /// The map, while it is held.
-pub(crate) struct Requests<'a>(MutexGuard<'a, Open>);
+pub(crate) struct Requests<'a> {
+    open: MutexGuard<'a, Open>,
+    metrics: &'a Metrics,
+}
 
 impl Requests<'_> {
     pub(crate) fn get(&mut self, request: RequestId) -> Option<&mut Waiting> {
-        self.0.requests.get_mut(&request)
+        self.open.requests.get_mut(&request)
     }
 
-    pub(crate) fn remove(&mut self, request: RequestId) {
-        self.0.requests.remove(&request);
+    /// Tells a request its last, once it is counted: whoever has heard finds it in the metrics.
+    pub(crate) fn end(&mut self, request: RequestId, what: What, why: Over) {
+        if let Some(waiting) = self.open.requests.remove(&request) {
+            self.metrics.over(why);
+            waiting.tell(what);
+        }
     }
 }
 

@@ -116,11 +116,16 @@ impl Settings {
         self.kv.plane_copies
     }
 
-    /// Blocks that let W requests have the whole context.
-    pub fn wished_blocks(&self, architecture: &Architecture, context: Option<u64>) -> u64 {
+    /// W: requests that run at once.
+    pub fn sequences(&self) -> u32 {
+        self.scheduler.max_num_seqs.0
+    }
+
+    /// Blocks that let so many requests have the whole context.
+    pub fn wished_blocks(&self, architecture: &Architecture, context: Option<u64>, sequences: u32) -> u64 {
         let planes = u64::from(self.kv.layout.planes(architecture.r_max));
         let pages = self.context(context).div_ceil(self.kv.block_tokens.0.into());
-        pages * planes * u64::from(self.scheduler.max_num_seqs.0)
+        pages * planes * u64::from(sequences)
     }
 
     /// What the scheduler is told, for a model that was made for `context` positions, with so many blocks. The context is

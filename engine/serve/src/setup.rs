@@ -13,7 +13,7 @@ use engine::models::gate::GateSpec;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Scheduler, SchedulerConfig};
 use engine::submission::Sampling;
-use engine::units::Nanos;
+use engine::units::{Depth, Nanos};
 use engine::wall_clock::WallClock;
 use sim::live::Device;
 
@@ -35,7 +35,7 @@ const BLOCKS_CPU: u64 = 16_384;
 pub struct Run {
     /// The model: a folder in Hugging Face's layout.
     #[arg(long, value_name = "DIR")]
-    pub model: PathBuf,
+    pub model: Option<PathBuf>,
     /// Where it runs.
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     pub device: Device,
@@ -74,29 +74,51 @@ impl Run {
     /// # Errors
     /// What is wrong with the folder, the settings or the device, in a sentence.
     pub fn start(&self, name: Option<&str>, max_queue: usize) -> Result<Ready, String> {
+        self.start_with(name, max_queue, None)
+    }
+
+    /// The same for one request, so on a CPU with no more memory than it can use.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_for_one(&self) -> Result<Ready, String> {
+        self.start_with(None, 1, Some(1))
+    }
+
+    /// `sequences` can have the whole context if the memory allows it; W of them by default.
+    fn start_with(&self, name: Option<&str>, max_queue: usize, sequences: Option<u32>) -> Result<Ready, String> {
+        let Some(path) = &self.model else {
+            return Err("name a model folder: --model DIR".into());
+        };
         let settings = Settings::read(self.scenario.as_deref())?;
-        let folder = ModelFolder::open(&self.model).map_err(|error| error.to_string())?;
+        let folder = ModelFolder::open(path).map_err(|error| error.to_string())?;
         let architecture = folder.architecture().clone();
         let context = folder.config.context_tokens;
-        let (tokenizer, chat) = Model::text(&self.model, architecture.vocab).map_err(|error| error.to_string())?;
+        let (tokenizer, chat) = Model::text(path, architecture.vocab).map_err(|error| error.to_string())?;
         let choice = ExitChoice { threshold: self.exit_threshold, min_depth: self.min_depth };
         let gate = settings.gate(folder.config.exit_threshold, choice);
         if !gate.threshold.is_finite() {
             return Err(format!("--exit-threshold must be a number, got {}", gate.threshold));
         }
-        let make = Make { run: self.clone(), settings: settings.clone(), folder: folder.clone(), gate };
+        let make = Make { run: self.clone(), settings: settings.clone(), folder: folder.clone(), gate, sequences };
         let engine = match self.device {
             Device::Cpu => engine_thread::start(max_queue, move || make.cpu()),
             Device::Cuda => engine_thread::start(max_queue, move || make.cuda()),
         }?;
         let config = engine.config;
+        if let Some(depth) = self.min_depth.filter(|&depth| Depth(depth) < config.r_min) {
+            let first = config.r_min;
+            return Err(format!(
+                "--min-depth must be at least {first}, before which this overlap has no exits, got {depth}"
+            ));
+        }
         // A tokenizer's end token ends an answer even if the config names none.
         let mut end_tokens = folder.config.end_tokens.clone();
         if end_tokens.is_empty() {
             end_tokens.extend(tokenizer.eos().map(|token| token.id));
         }
         let model = Model {
-            name: name.map_or_else(|| architecture.name.clone(), str::to_owned),
+            name: name.map_or_else(|| folder_name(path), str::to_owned),
             tokenizer,
             chat,
             vocab: u32::try_from(architecture.vocab).unwrap_or(u32::MAX),
@@ -104,11 +126,18 @@ impl Run {
             end_tokens: end_tokens.into(),
             sampling: sampling(&folder.generation),
             exit_threshold: gate.threshold,
+            first_exit: config.r_min,
             full_depth_only: settings.full_depth_only(),
         };
         model.sampling.check().map_err(|error| format!("generation_config.json: {error}"))?;
         Ok(Ready { engine, model, architecture, settings, context })
     }
+}
+
+/// A folder's own name, whatever path leads to it.
+fn folder_name(path: &Path) -> String {
+    let full = path.canonicalize().unwrap_or_else(|_| path.into());
+    full.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
 }
 
 /// How a folder's tokens are chosen where a request does not say: drawn at temperature 1, as OpenAI's are, unless it says
@@ -129,6 +158,7 @@ struct Make {
     settings: Settings,
     folder: ModelFolder,
     gate: GateSpec,
+    sequences: Option<u32>,
 }
 
 impl Make {
@@ -163,7 +193,7 @@ impl Make {
         self.settings.config(self.folder.architecture(), self.folder.config.context_tokens, blocks)
     }
 
-    /// As many blocks as W requests of the whole context need, within a share of the free memory.
+    /// As many blocks as requests of the whole context need, within a share of the free memory.
     fn blocks_cpu(&self) -> u32 {
         let architecture = self.folder.architecture();
         let (layout, block_tokens) = self.settings.kv_shape();
@@ -171,7 +201,8 @@ impl Make {
         let bytes = architecture.core_kv_bytes() + architecture.boundary_kv_bytes().div_ceil(planes);
         let block_bytes = bytes * u64::from(block_tokens);
         let fitting = free_bytes().map_or(BLOCKS_CPU, |free| (free * KV_SHARE_CPU) as u64 / block_bytes);
-        let wished = self.settings.wished_blocks(architecture, self.folder.config.context_tokens);
+        let sequences = self.sequences.unwrap_or(self.settings.sequences());
+        let wished = self.settings.wished_blocks(architecture, self.folder.config.context_tokens, sequences);
         u32::try_from(wished.min(fitting)).unwrap_or(u32::MAX).min(engine::scheduler::MAX_KV_BLOCKS)
     }
 
@@ -187,7 +218,7 @@ impl Make {
 
 /// Memory that can be had without swapping, as Linux tells it.
 fn free_bytes() -> Option<f64> {
-    let text = std::fs::read_to_string(Path::new("/proc/meminfo")).ok()?;
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(1024.0 * line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()?)
 }

@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 
 /// Serves a looped language model with adaptive depth to OpenAI's clients.
 #[derive(Parser)]
-#[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(version, args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -45,10 +45,10 @@ impl Failure {
 
 /// Does what the arguments say.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    match (arguments.command, arguments.server) {
-        (Some(Command::Generate(arguments)), _) => generate::generate(&arguments),
-        (Some(Command::WriteRandom(arguments)), _) => write_random::write_random(&arguments),
-        (None, arguments) => server::serve(&arguments),
+    match arguments.command {
+        Some(Command::Generate(arguments)) => generate::generate(&arguments),
+        Some(Command::WriteRandom(arguments)) => write_random::write_random(&arguments),
+        None => server::serve(&arguments.server),
     }
 }
 

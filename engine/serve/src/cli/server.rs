@@ -16,9 +16,8 @@ const KEY: &str = "LOOPBATCH_API_KEY";
 
 #[derive(Args)]
 pub(super) struct ServerArguments {
-    /// Missing where there is a subcommand, which needs none of it.
     #[command(flatten)]
-    run: Option<Run>,
+    run: Run,
     /// The address to listen at. Beyond loopback the environment must have LOOPBATCH_API_KEY.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
@@ -39,7 +38,6 @@ pub(super) struct ServerArguments {
 }
 
 pub(super) fn serve(arguments: &ServerArguments) -> Result<(), Failure> {
-    let Some(run) = &arguments.run else { return Err(Failure::input("name a model folder: serve --model DIR")) };
     let address = address(&arguments.host)?;
     let key = std::env::var(KEY).ok().filter(|key| !key.is_empty());
     if !address.is_loopback() && key.is_none() {
@@ -53,7 +51,7 @@ pub(super) fn serve(arguments: &ServerArguments) -> Result<(), Failure> {
         let listener = Server::listen((address, arguments.port)).map_err(|error| taken(&error, arguments))?;
         let max_queue = arguments.limits.max_queue;
         let name = arguments.served_model_name.as_deref();
-        let ready = run.start(name, max_queue).map_err(Failure::input)?;
+        let ready = arguments.run.start(name, max_queue).map_err(Failure::input)?;
         if let Some(profile) = &arguments.profile {
             eprint!("{}", expectation::of(&ready, profile).map_err(Failure::input)?);
         }

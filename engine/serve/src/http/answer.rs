@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
+use engine::event_loop::Refused;
+use engine::executor::Reject;
 use futures_util::stream;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::Serialize;
@@ -54,8 +56,17 @@ pub(super) async fn answer(
 impl From<RefusedCall> for ApiError {
     fn from(error: RefusedCall) -> Self {
         match error {
-            RefusedCall::Refused(reason) => Self::malformed(reason),
+            RefusedCall::Refused(refused) => refused.into(),
             RefusedCall::Failed(reason) => Self::engine(reason),
+        }
+    }
+}
+
+impl From<Refused> for ApiError {
+    fn from(refused: Refused) -> Self {
+        match &refused {
+            Refused::Executor(Reject::Exit(_)) => Self::invalid("exit", refused),
+            Refused::Executor(_) | Refused::Scheduler(_) => Self::malformed(refused),
         }
     }
 }
@@ -84,7 +95,7 @@ impl Making {
                     continue;
                 }
                 What::Token(token) => choice.token(token).map_err(ApiError::engine),
-                What::Refused(reason) => Err(ApiError::malformed(reason)),
+                What::Refused(refused) => Err(refused.into()),
                 What::Failed(reason) => Err(ApiError::engine(reason)),
             };
             if matches!(&piece, Ok(piece) if piece.finish.is_some()) {

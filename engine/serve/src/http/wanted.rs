@@ -161,8 +161,10 @@ fn sampling(body: &Body, model: &Model) -> Result<Sampling, ApiError> {
         // Without a seed no two requests draw alike.
         seed: body.seed.map_or_else(|| RandomState::new().build_hasher().finish(), |seed| seed as u64),
     };
-    let field = if sampling.temperature.is_finite() && sampling.temperature >= 0.0 { "top_p" } else { "temperature" };
-    sampling.check().map_err(|error| ApiError::invalid(field, error))?;
+    let without_top_p = Sampling { top_p: 1.0, ..sampling };
+    for (field, sampling) in [("temperature", without_top_p), ("top_p", sampling)] {
+        sampling.check().map_err(|error| ApiError::invalid(field, error))?;
+    }
     Ok(sampling)
 }
 
@@ -176,10 +178,17 @@ fn exit(body: &Body, model: &Model) -> Result<Option<ExitRule>, ApiError> {
             "exit",
             "this server runs every token at full depth: start it with a scheduler that has early exits",
         )),
-        (false, Some(exit)) => Ok(Some(ExitRule::Threshold {
-            threshold: exit.threshold.unwrap_or(model.exit_threshold),
-            min_depth: exit.min_depth.map(Depth),
-        })),
+        (false, Some(exit)) => {
+            let (min_depth, first) = (exit.min_depth.map(Depth), model.first_exit);
+            if let Some(depth) = min_depth.filter(|&depth| depth < first) {
+                let message = format!(
+                    "min_depth must be at least {first}, before which this server's overlap has no exits, got {depth}"
+                );
+                return Err(ApiError::invalid("exit", message));
+            }
+            let threshold = exit.threshold.unwrap_or(model.exit_threshold);
+            Ok(Some(ExitRule::Threshold { threshold, min_depth }))
+        }
     }
 }
 
