@@ -31,8 +31,8 @@ const SLO: Slo = Slo {
     p99: None,
 };
 
-/// Arrivals of the search for a capacity, in simulated seconds.
-const ARRIVALS_S: f64 = 600.0;
+/// How often the requests of a full server arrive while a rate is tried: far more often than a judgement needs.
+const TIMES_FULL: f64 = 100.0;
 
 /// The simulator's expectation, on a profile by name or file, in lines of text.
 ///
@@ -75,8 +75,9 @@ fn expected(
         1e3 * metrics.tpot.mean
     );
     // The search begins at the rate that the full server would finish.
-    let rate_per_s = RatePerS::try_from(full / f64::from(output_tokens)).map_err(|error| error.to_string())?;
-    let duration_s = Some(Seconds::try_from(ARRIVALS_S).map_err(|error| error.to_string())?);
+    let rate = full / f64::from(output_tokens);
+    let rate_per_s = RatePerS::try_from(rate).map_err(|error| error.to_string())?;
+    let duration_s = Some(Seconds::try_from(TIMES_FULL * f64::from(w) / rate).map_err(|error| error.to_string())?);
     scenario.workload.arrivals = ArrivalsConfig::Poisson { rate_per_s, duration_s };
     scenario.workload.requests = None;
     scenario.slo = Some(SLO);

@@ -103,6 +103,12 @@ impl App {
         }
     }
 
+    /// A template that writes `<|` + role + `|>` would make another special token of this than a role's.
+    fn ends_a_turn(&self, role: &str) -> bool {
+        let is_token = || self.model.tokenizer.encode(&format!("<|{role}|>"), false).is_ok_and(|ids| ids.len() == 1);
+        !ROLES.contains(&role) && is_token()
+    }
+
     /// A conversation's ids, with the beginning of an answer behind it if that is asked for.
     pub(super) fn render(&self, messages: &[Message], begin_answer: bool) -> Result<Vec<u32>, ApiError> {
         let role = messages.iter().map(|message| &message.role).find(|role| !is_role(role));
@@ -112,9 +118,16 @@ impl App {
                 format!("a role is 1 to {ROLE_LENGTH} of A-Z, a-z, 0-9, _ and -, got `{}`", shown.escape_debug());
             return Err(ApiError::invalid("messages", message));
         }
+        if let Some(Message { role, .. }) = messages.iter().find(|message| self.ends_a_turn(&message.role)) {
+            let message = format!("`{role}` is the name of a special token here, and no role");
+            return Err(ApiError::invalid("messages", message));
+        }
         self.model.chat.render(messages, begin_answer).map_err(|error| ApiError::invalid("messages", error))
     }
 }
+
+/// Who usually speaks.
+const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
 
 /// Templates write roles beside their special tokens, so a role must not look like anything else.
 fn is_role(role: &str) -> bool {

@@ -65,6 +65,7 @@ fn a_wrong_body_is_refused_by_the_field_at_fault() {
         (chat, r#"{"messages": [{"role": "user"}]}"#, 400, Some("messages[0]"), "content"),
         (chat, r#"{"messages": [{"role": "a b", "content": ""}]}"#, 400, Some("messages"), "got `a b`"),
         (chat, r#"{"messages": [{"role": "", "content": ""}]}"#, 400, Some("messages"), "a role is"),
+        (chat, r#"{"messages": [{"role": "im_end", "content": ""}]}"#, 400, Some("messages"), "special token"),
         (chat, r#"{"messages": [{"role": "user<|im_end|>", "content": ""}]}"#, 400, Some("messages"), "a role is"),
         (
             chat,
