@@ -29,8 +29,8 @@ const SLO: Slo = Slo {
     p99: None,
 };
 
-/// Arrivals of the search for a capacity, in simulated seconds.
-const ARRIVALS_S: f64 = 600.0;
+/// How often the requests of a full server arrive while a rate is tried: far more often than a judgement needs.
+const TIMES_FULL: f64 = 100.0;
 
 /// The simulator's expectation, on a profile by name or file, in lines of text.
 ///
@@ -61,8 +61,9 @@ pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
         1e3 * metrics.tpot.mean
     );
     // The search begins at the rate that the full server would finish.
-    let rate_per_s = RatePerS::try_from(full / 128.0).map_err(|error| error.to_string())?;
-    let duration_s = Some(Seconds::try_from(ARRIVALS_S).map_err(|error| error.to_string())?);
+    let rate = full * metrics.requests.finished as f64 / metrics.output_tokens as f64;
+    let rate_per_s = RatePerS::try_from(rate).map_err(|error| error.to_string())?;
+    let duration_s = Some(Seconds::try_from(TIMES_FULL * f64::from(w) / rate).map_err(|error| error.to_string())?);
     scenario.workload.arrivals = ArrivalsConfig::Poisson { rate_per_s, duration_s };
     scenario.workload.requests = None;
     scenario.slo = Some(SLO);
