@@ -172,7 +172,7 @@ impl Make {
         self.settings.config(self.folder.architecture(), self.folder.config.context_tokens, blocks)
     }
 
-    /// As many blocks as W requests of the whole context need, within a share of the free memory.
+    /// As many blocks as suffice ([`Settings::wished_blocks`]), within a share of the free memory.
     fn blocks_cpu(&self) -> u32 {
         let architecture = self.folder.architecture();
         let (layout, block_tokens) = self.settings.kv_shape();

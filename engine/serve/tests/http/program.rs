@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use engine::architecture::Architecture;
+use engine::profile::{Device, Profile};
 use serde_json::{Value, json};
 
 use crate::client::{ask, begin, post, until};
@@ -29,17 +31,28 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
     (guard, dir)
 }
 
-/// A program that serves; ended with the value.
-struct Program(Child, SocketAddr);
+/// A program that serves, its address, and what it said before; ended with the value.
+struct Program(Child, SocketAddr, Vec<String>);
 
 impl Program {
     fn start(model: &Path) -> Self {
-        let mut child =
-            serve().args(["--model", model.to_str().unwrap(), "--port", "0"]).stderr(Stdio::piped()).spawn().unwrap();
+        Self::start_with(model, &[])
+    }
+
+    fn start_with(model: &Path, more: &[&str]) -> Self {
+        let mut command = serve();
+        command.args(["--model", model.to_str().unwrap(), "--port", "0"]).args(more);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines();
-        let line = lines.next().unwrap().unwrap();
-        let address = line.rsplit("http://").next().unwrap().trim_end_matches("/v1").parse().unwrap();
-        Self(child, address)
+        let mut said = Vec::new();
+        let address = loop {
+            let line = lines.next().unwrap_or_else(|| panic!("it does not serve: {said:?}")).unwrap();
+            match line.split_once("http://") {
+                Some((_, address)) => break address.trim_end_matches("/v1").parse().unwrap(),
+                None => said.push(line),
+            }
+        };
+        Self(child, address, said)
     }
 
     fn terminate(&self) {
@@ -174,6 +187,21 @@ fn generate_refuses_what_cannot_be() {
     fails_with(&["write-random", "--model", "tiny-ouro", model], 2, "new or empty");
     fails_with(&["write-random", "--model", "huge", "x"], 2, "there is no shape `huge`");
     fails_with(&["generate", "--model", fixtures().to_str().unwrap(), "--prompt", "a"], 2, "config.json");
+}
+
+#[test]
+fn a_profile_tells_what_the_simulator_expects() {
+    let (guard, dir) = folder();
+    let profile = Profile::roofline(&Device::datasheet("h200").unwrap(), &Architecture::builtin("tiny-ouro").unwrap());
+    let file = guard.path().join("profile.yaml");
+    std::fs::write(&file, serde_yaml::to_string(&profile).unwrap()).unwrap();
+    let program = Program::start_with(&dir, &["--profile", file.to_str().unwrap()]);
+    let said = program.2.join("\n");
+    for part in
+        ["with 512 tokens in and 128 out", "tokens/s with 64 requests at once", "requests/s (for 99% of requests"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
 }
 
 #[test]
