@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Load on an OpenAI-compatible server: N streams at once over /v1/completions. Standard library only, Python 3.10 or later.
 
-    scripts/load_http.py --port 8000 --streams 64 --prompt-tokens 512 --output-tokens 128 --requests 256
+    scripts/load_http.py --port 8000 --streams 64 --prompt-tokens 512 --output-tokens 128 --requests 64
 
 Every stream sends its next request when its last one is over. A request is P random prompt ids and asks for O tokens
 with `ignore_eos`. It is lost unless it ends with `[DONE]` behind exactly O events with a choice.
