@@ -25,6 +25,7 @@ pub(super) struct Ops {
     pub(super) kernels: HashMap<&'static str, Kernel>,
     pub(super) invariant: bool,
     heads: u32,
+    kv_heads: u32,
     dim_padded: u32,
     norm_threads: u32,
     /// The next kernel may start before the one queued last has ended.
@@ -65,6 +66,7 @@ impl Ops {
             kernels,
             invariant,
             heads: architecture.heads as u32,
+            kv_heads: architecture.kv_heads() as u32,
             dim_padded: architecture.head_dim.next_multiple_of(16) as u32,
             norm_threads: if architecture.hidden > 4096 { 704 } else { 256 },
             chained: Cell::new(false),
@@ -124,7 +126,7 @@ impl Ops {
         // a wave of blocks without work takes a microsecond, so there are at most four waves of them.
         let wide = rows <= FEW_ROWS && !self.invariant && !stored;
         let resident = self.device.multiprocessors() * if wide { 2 } else { 4 };
-        let blocks = ((rows * splits_max) as u32 * self.heads).min(4 * resident);
+        let blocks = ((rows * splits_max) as u32 * self.kv_heads).min(4 * resident);
         let (name, threads) = match (wide, stored) {
             (true, _) => ("decode_attention_wide", 256),
             (false, false) => ("decode_attention", 128),

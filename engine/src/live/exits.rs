@@ -91,6 +91,13 @@ pub(super) enum Decider {
     FullDepth,
 }
 
+impl Decider {
+    /// A gate; one that never fires decides nothing, and need not be asked after every loop.
+    fn of(gate: Gate) -> Self {
+        if gate.never_fires() { Self::FullDepth } else { Self::Gate(gate) }
+    }
+}
+
 impl ExitPolicy {
     /// `trained_lookahead` says that the weights hold a trained lookahead gate.
     pub(super) fn new(
@@ -110,7 +117,7 @@ impl ExitPolicy {
         Ok(Self { exits, gate, architecture: architecture.clone(), trained_lookahead, layout, r_min, r_max })
     }
 
-    /// The model decides, so its signals are needed.
+    /// The model decides where a request does not say otherwise, so its signals may be needed.
     pub(super) fn reads_signals(&self) -> bool {
         self.gate.is_some()
     }
@@ -125,13 +132,13 @@ impl ExitPolicy {
         match (rule, &self.exits) {
             (Some(ExitRule::FullDepth), _) => Ok(Decider::FullDepth),
             (None, Exits::Replay(_)) => Ok(Decider::Replay),
-            (None, Exits::Gate(_)) => Ok(self.gate.map_or(Decider::FullDepth, Decider::Gate)),
+            (None, Exits::Gate(_)) => Ok(self.gate.map_or(Decider::FullDepth, Decider::of)),
             (Some(ExitRule::Threshold { .. }), Exits::Replay(_)) => Err(Reject::Exit(
                 "exits are replayed, so no request can have a threshold of its own: run with a gate".into(),
             )),
             (Some(ExitRule::Threshold { threshold, min_depth }), Exits::Gate(spec)) => {
                 let spec = GateSpec { threshold, min_depth: min_depth.or(spec.min_depth), ..*spec };
-                self.gate_of_request(spec).map(Decider::Gate)
+                self.gate_of_request(spec).map(Decider::of)
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::backend::{Draw, Lane, Score, ScoredId, Transfer, Work};
+use super::exits::Decider;
 use super::sequences::Sequence;
 use crate::batch::{Batch, Emits, Input, Row, Stage, TokenAt};
 use crate::layout::Layout;
@@ -15,13 +16,14 @@ pub(super) struct Translator {
     pub(super) layout: Layout,
     pub(super) slots: u32,
     pub(super) window: u32,
-    /// A gate's signals are read of every core batch.
+    /// A gate may decide; its signals are read of core batches in which it does.
     pub(super) signals: bool,
 }
 
 impl Translator {
     /// What a device has to do for `batch`.
     pub(super) fn work(&self, batch: &Batch, sequences: &BTreeMap<RequestId, Sequence>) -> Work {
+        let asks = |row: &Row| matches!(sequences[&row.request].decider, Decider::Gate(_));
         let mut work = Work {
             stage: batch.stage,
             edits: batch.edits.clone(),
@@ -30,7 +32,7 @@ impl Translator {
             draws: Vec::new(),
             scores: Vec::new(),
             transfers: Vec::new(),
-            signals: self.signals && batch.stage == Stage::Core,
+            signals: self.signals && batch.stage == Stage::Core && batch.rows.iter().any(asks),
         };
         for row in &batch.rows {
             let sequence = &sequences[&row.request];

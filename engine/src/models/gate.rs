@@ -99,6 +99,14 @@ impl Gate {
         }
     }
 
+    /// True if no signal lets a token leave early: its threshold is at the end of the range.
+    pub fn never_fires(&self) -> bool {
+        match self.signal {
+            Signal::Hazard | Signal::NextHazard => self.threshold >= 1.0,
+            Signal::Distance => self.threshold <= 0.0,
+        }
+    }
+
     /// True if the exit is decided one loop before it happens.
     pub fn looks_ahead(&self) -> bool {
         self.delay > 0 || self.signal == Signal::NextHazard

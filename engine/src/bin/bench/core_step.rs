@@ -186,6 +186,8 @@ impl Bench {
                 let request =
                     Request { id: RequestId(slot), arrival: Nanos::ZERO, prompt_tokens: context, max_output_tokens: 1 };
                 let arrival = Arrival { request, output_tokens: 1, cancel_after: None };
+                // What the last batch size left.
+                self.executor.forget(request.id);
                 self.executor.submit(&arrival.into()).expect("it asks for nothing special");
                 edits.push(TableEdit::Admit(Slot(slot), request));
                 edits.extend((0..pages_each).map(|n| {

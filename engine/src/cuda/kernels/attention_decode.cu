@@ -1,7 +1,7 @@
 // One query a row over paged KV, rows of any depth in one launch. Reference: cpu/attention.rs, cpu/layer.rs, cpu/places.rs.
 //
-// A work item is 128 tokens of one row and head; the split does not depend on the batch, and the last block to arrive at a
-// (row, head) merges the parts in order: no batch and no timing changes a bit. The block with a row's last tokens also
+// A work item is 128 tokens of one row and KV head; the split does not depend on the batch, and the last block to arrive at a
+// (row, KV head) merges the parts in order: no batch and no timing changes a bit. The block with a row's last tokens also
 // turns and stores the new key and value.
 //
 // `last_exited` needs no copies: a loop at depth d reads token j from plane min(d, exit of j).
@@ -97,10 +97,10 @@ extern "C" __global__ void decode_store(const __grid_constant__ DecodeArgs a) {
 }
 
 // Few rows take 8 warps a block, so that a split's keys and values are all on their way before the wait. STORED: the new
-// keys and values are in the cache already.
+// keys and values are in the cache already. Keys and values are read once for all query heads that share them.
 template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const DecodeArgs& a) {
     __shared__ int addresses[SPLIT];
-    __shared__ float query[HEAD_DIM];
+    __shared__ __align__(16) float query[SHARING][HEAD_DIM];
     __shared__ __align__(16) bf16 new_key[HEAD_DIM], new_value[HEAD_DIM];
     __shared__ float sums[WARPS * 2][HEAD_DIM];
     __shared__ float2 stats[WARPS * 2];
@@ -109,13 +109,13 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
     launch_dependents();
     const int tid = threadIdx.x, warp = tid >> 5, half = (tid >> 4) & 1, c = tid & 15;
     const bool active = c * 8 < HEAD_DIM;
-    const int work = a.header->items * HEADS;
+    const int work = a.header->items * KV_HEADS;
     const float scale = rsqrtf((float)HEAD_DIM);
     bool waited = false;
 
     for (int w = blockIdx.x; w < work;) {
-        const Item item = a.items[w / HEADS];
-        const int head = w % HEADS, kv_head = head / SHARING;
+        const Item item = a.items[w / KV_HEADS];
+        const int kv_head = w % KV_HEADS, first_head = kv_head * SHARING;
         const int length = item.position + 1, t0 = item.split * SPLIT, t1 = min(length, t0 + SPLIT);
         const int depth = a.depth ? a.depth : item.depth, fresh = STORED ? item.fresh : length - 1;
         const int token = t0 + tid, here = tid < SPLIT && token < t1;
@@ -139,9 +139,9 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
             }
         };
         fetch(t0 + warp * 16);
-        const int pair = tid;
+        const float2* factors = a.factors + (size_t)item.position * PAIRS;
         float2 factor = make_float2(0, 0);
-        if (pair < PAIRS) factor = a.factors[(size_t)item.position * PAIRS + pair];
+        if (tid < SHARING * PAIRS) factor = factors[tid % PAIRS];
         if (!waited) wait_for_previous();
         waited = true;
         // Of the tokens from `fresh` on some ran with this one, and some have left: the depths say so now.
@@ -149,34 +149,26 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
         if (tid == 0) shared_next = gridDim.x + atomicAdd(a.next, 1);
 
         const bf16* qkv = a.qkv + (size_t)item.row * QKV_WIDTH;
-        if (pair < PAIRS) {
+        for (int i = tid; i < SHARING * PAIRS; i += WARPS * 32) {
+            const int g = i / PAIRS, pair = i % PAIRS, at = (first_head + g) * HEAD_DIM;
             float x, y;
-            turned(qkv + head * HEAD_DIM, a.qk_bias ? a.qk_bias + head * HEAD_DIM : nullptr, factor, pair, x, y);
-            query[first_of(pair)] = x;
-            query[second_of(pair)] = y;
+            turned(qkv + at, a.qk_bias ? a.qk_bias + at : nullptr, i == tid ? factor : factors[pair], pair, x, y);
+            query[g][first_of(pair)] = x;
+            query[g][second_of(pair)] = y;
         }
         if (!STORED && t1 == length) {
-            // Every query head needs the new key and value; the first that shares them stores them.
-            const bool stores = head % SHARING == 0;
             bf16* to = a.pool + (head_base + addresses[length - 1 - t0]) * HEAD_DIM;
-            if (pair < PAIRS) {
+            if (tid < PAIRS) {
                 const int at = ATTENTION + kv_head * HEAD_DIM;
                 float x, y;
-                turned(qkv + at, a.qk_bias ? a.qk_bias + at : nullptr, factor, pair, x, y);
-                int i = first_of(pair), j = second_of(pair);
-                new_key[i] = narrow(x);
-                new_key[j] = narrow(y);
-                if (stores) {
-                    to[i] = new_key[i];
-                    to[j] = new_key[j];
-                }
+                turned(qkv + at, a.qk_bias ? a.qk_bias + at : nullptr, factor, tid, x, y);
+                int i = first_of(tid), j = second_of(tid);
+                to[i] = new_key[i] = narrow(x);
+                to[j] = new_key[j] = narrow(y);
             }
             to += (size_t)KV_HEADS * BLOCK_TOKENS * HEAD_DIM;
-            if (tid < HEAD_DIM) {
-                new_value[tid] = qkv[ATTENTION + KV_WIDTH + kv_head * HEAD_DIM + tid];
-                if (stores) to[tid] = new_value[tid];
-            }
-            if (tid == 0 && head == 0 && a.marks_depth) {
+            if (tid < HEAD_DIM) to[tid] = new_value[tid] = qkv[ATTENTION + KV_WIDTH + kv_head * HEAD_DIM + tid];
+            if (tid == 0 && kv_head == 0 && a.marks_depth) {
                 int page = a.tables[(size_t)item.slot * a.pages_max + item.position / BLOCK_TOKENS];
                 a.depths[page * BLOCK_TOKENS + item.position % BLOCK_TOKENS] = depth;
             }
@@ -184,16 +176,26 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
         __syncthreads();
 
         float q[8];
+        auto load_query = [&](int g) {
+            #pragma unroll
+            for (int i = 0; i < 8; i++) q[i] = active ? query[g][c * 8 + i] : 0;
+        };
+        if (SHARING == 1) load_query(0);
+        float m[SHARING], l[SHARING], o[SHARING][8];
         #pragma unroll
-        for (int i = 0; i < 8; i++) q[i] = active ? query[c * 8 + i] : 0;
-        float m = -INFINITY, l = 0, o[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        for (int g = 0; g < SHARING; g++) {
+            m[g] = -INFINITY;
+            l[g] = 0;
+            #pragma unroll
+            for (int i = 0; i < 8; i++) o[g][i] = 0;
+        }
         #pragma unroll 1
-        for (int g = t0 + warp * 16; g < t1;) {
+        for (int at = t0 + warp * 16; at < t1;) {
             // The new token is in one warp's last group.
-            if (fresh < g + 16 && active) {
+            if (fresh < at + 16 && active) {
                 #pragma unroll
                 for (int j = 0; j < 8; j++) {
-                    int t = g + j * 2 + half;
+                    int t = at + j * 2 + half;
                     if (STORED && t >= fresh && t < t1) {
                         const bf16* p = a.pool + (head_base + addresses[t - t0]) * HEAD_DIM + c * 8;
                         k[j] = load_kv(p);
@@ -204,79 +206,91 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
                     }
                 }
             }
-            float s[8], largest = m;
             #pragma unroll
-            for (int j = 0; j < 8; j++) {
-                int t = g + j * 2 + half;
-                float f[8], dot = 0;
-                unpack8(k[j], f);
+            for (int g = 0; g < SHARING; g++) {
+                if (SHARING > 1) load_query(g);
+                float s[8], largest = m[g];
                 #pragma unroll
-                for (int i = 0; i < 8; i++) dot += f[i] * q[i];
+                for (int j = 0; j < 8; j++) {
+                    int t = at + j * 2 + half;
+                    float f[8], dot = 0;
+                    unpack8(k[j], f);
+                    #pragma unroll
+                    for (int i = 0; i < 8; i++) dot += f[i] * q[i];
+                    #pragma unroll
+                    for (int step = 8; step; step >>= 1) dot += __shfl_xor_sync(~0u, dot, step);
+                    s[j] = t < t1 ? dot * scale : -INFINITY;
+                    largest = fmaxf(largest, s[j]);
+                }
+                // -inf minus -inf is not a number: a half that has seen no token yet keeps zeros.
+                float correction = m[g] == -INFINITY ? 0.f : __expf(m[g] - largest);
+                l[g] *= correction;
                 #pragma unroll
-                for (int step = 8; step; step >>= 1) dot += __shfl_xor_sync(~0u, dot, step);
-                s[j] = t < t1 ? dot * scale : -INFINITY;
-                largest = fmaxf(largest, s[j]);
+                for (int i = 0; i < 8; i++) o[g][i] *= correction;
+                #pragma unroll
+                for (int j = 0; j < 8; j++) {
+                    float p = s[j] == -INFINITY ? 0.f : __expf(s[j] - largest), f[8];
+                    l[g] += p;
+                    unpack8(v[j], f);
+                    #pragma unroll
+                    for (int i = 0; i < 8; i++) o[g][i] += p * f[i];
+                }
+                m[g] = largest;
             }
-            // -inf minus -inf is not a number: a half that has seen no token yet keeps zeros.
-            float correction = m == -INFINITY ? 0.f : __expf(m - largest);
-            l *= correction;
-            #pragma unroll
-            for (int i = 0; i < 8; i++) o[i] *= correction;
-            #pragma unroll
-            for (int j = 0; j < 8; j++) {
-                float p = s[j] == -INFINITY ? 0.f : __expf(s[j] - largest), f[8];
-                l += p;
-                unpack8(v[j], f);
-                #pragma unroll
-                for (int i = 0; i < 8; i++) o[i] += p * f[i];
-            }
-            m = largest;
-            g += WARPS * 16;
-            if (g < t1) fetch(g);
+            at += WARPS * 16;
+            if (at < t1) fetch(at);
         }
 
-        // The half warps of this block, in order.
-        if (active)
+        #pragma unroll
+        for (int g = 0; g < SHARING; g++) {
+            const int head = first_head + g;
+            // The half warps of this block, in order.
+            if (g > 0) __syncthreads();
+            if (active)
+                #pragma unroll
+                for (int i = 0; i < 8; i++) sums[warp * 2 + half][c * 8 + i] = o[g][i];
+            if (c == 0) stats[warp * 2 + half] = make_float2(m[g], l[g]);
+            __syncthreads();
+            float largest = -INFINITY, total = 0, value = 0;
             #pragma unroll
-            for (int i = 0; i < 8; i++) sums[warp * 2 + half][c * 8 + i] = o[i];
-        if (c == 0) stats[warp * 2 + half] = make_float2(m, l);
-        __syncthreads();
-        float largest = -INFINITY, total = 0, value = 0;
-        #pragma unroll
-        for (int i = 0; i < WARPS * 2; i++) largest = fmaxf(largest, stats[i].x);
-        #pragma unroll
-        for (int i = 0; i < WARPS * 2; i++) {
-            float e = stats[i].x == -INFINITY ? 0.f : __expf(stats[i].x - largest);
-            total += e * stats[i].y;
-            if (tid < HEAD_DIM) value += e * sums[i][tid];
+            for (int i = 0; i < WARPS * 2; i++) largest = fmaxf(largest, stats[i].x);
+            #pragma unroll
+            for (int i = 0; i < WARPS * 2; i++) {
+                float e = stats[i].x == -INFINITY ? 0.f : __expf(stats[i].x - largest);
+                total += e * stats[i].y;
+                if (tid < HEAD_DIM) value += e * sums[i][tid];
+            }
+            if (item.splits == 1) {
+                if (tid < HEAD_DIM) a.out[(size_t)item.row * ATTENTION + head * HEAD_DIM + tid] = narrow(value / total);
+            } else {
+                size_t part = (size_t)w * SHARING + g;
+                if (tid < HEAD_DIM) a.parts[part * HEAD_DIM + tid] = value;
+                if (tid == 0) a.part_sums[part] = make_float2(largest, total);
+            }
         }
-        bf16* out = a.out + (size_t)item.row * ATTENTION + head * HEAD_DIM;
-        if (item.splits == 1) {
-            if (tid < HEAD_DIM) out[tid] = narrow(value / total);
-        } else {
-            size_t part = (size_t)w;
-            if (tid < HEAD_DIM) a.parts[part * HEAD_DIM + tid] = value;
-            if (tid == 0) a.part_sums[part] = make_float2(largest, total);
+        if (item.splits > 1) {
             __threadfence();
             __syncthreads();
             if (tid == 0) {
-                unsigned* arrived = a.arrived + item.row * HEADS + head;
+                unsigned* arrived = a.arrived + item.row * KV_HEADS + kv_head;
                 is_last = atomicAdd(arrived, 1) == (unsigned)item.splits - 1;
                 if (is_last) *arrived = 0;
             }
             __syncthreads();
             if (is_last) {
                 __threadfence();
-                float top = -INFINITY, sum = 0, x = 0;
-                for (int s = 0; s < item.splits; s++) top = fmaxf(top, __ldcg(&a.part_sums[(size_t)(item.first + s) * HEADS + head]).x);
-                for (int s = 0; s < item.splits; s++) {
-                    size_t other = (size_t)(item.first + s) * HEADS + head;
-                    float2 stat = __ldcg(&a.part_sums[other]);
-                    float e = __expf(stat.x - top);
-                    sum += e * stat.y;
-                    if (tid < HEAD_DIM) x += e * __ldcg(&a.parts[other * HEAD_DIM + tid]);
+                for (int head = first_head; head < first_head + SHARING; head++) {
+                    float top = -INFINITY, sum = 0, x = 0;
+                    for (int s = 0; s < item.splits; s++) top = fmaxf(top, __ldcg(&a.part_sums[(size_t)(item.first + s) * HEADS + head]).x);
+                    for (int s = 0; s < item.splits; s++) {
+                        size_t other = (size_t)(item.first + s) * HEADS + head;
+                        float2 stat = __ldcg(&a.part_sums[other]);
+                        float e = __expf(stat.x - top);
+                        sum += e * stat.y;
+                        if (tid < HEAD_DIM) x += e * __ldcg(&a.parts[other * HEAD_DIM + tid]);
+                    }
+                    if (tid < HEAD_DIM) a.out[(size_t)item.row * ATTENTION + head * HEAD_DIM + tid] = narrow(x / sum);
                 }
-                if (tid < HEAD_DIM) out[tid] = narrow(x / sum);
             }
         }
         w = shared_next;
@@ -285,6 +299,8 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
     if (!waited) wait_for_previous();
 }
 
-extern "C" __global__ void __launch_bounds__(128, 4) decode_attention(const __grid_constant__ DecodeArgs a) { attend<4, false>(a); }
-extern "C" __global__ void __launch_bounds__(128, 4) decode_attention_stored(const __grid_constant__ DecodeArgs a) { attend<4, true>(a); }
-extern "C" __global__ void __launch_bounds__(256, 2) decode_attention_wide(const __grid_constant__ DecodeArgs a) { attend<8, false>(a); }
+// Heads that share take more registers, one set of sums each.
+constexpr int BLOCKS = SHARING == 1 ? 4 : SHARING <= 4 ? 3 : 2, BLOCKS_WIDE = SHARING == 1 ? 2 : 1;
+extern "C" __global__ void __launch_bounds__(128, BLOCKS) decode_attention(const __grid_constant__ DecodeArgs a) { attend<4, false>(a); }
+extern "C" __global__ void __launch_bounds__(128, BLOCKS) decode_attention_stored(const __grid_constant__ DecodeArgs a) { attend<4, true>(a); }
+extern "C" __global__ void __launch_bounds__(256, BLOCKS_WIDE) decode_attention_wide(const __grid_constant__ DecodeArgs a) { attend<8, false>(a); }

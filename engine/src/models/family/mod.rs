@@ -290,7 +290,8 @@ mod tests {
                 }
                 let required = (architecture.family.required)(&architecture);
                 let mut required: Vec<String> = required.into_iter().map(|spec| spec.name).collect();
-                (used.sort(), required.sort());
+                used.sort();
+                required.sort();
                 assert_eq!(used, required, "{model}");
             }
         }
