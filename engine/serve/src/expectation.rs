@@ -5,16 +5,14 @@ use std::path::PathBuf;
 
 use engine::architecture::Architecture;
 use engine::metrics::Slo;
-use engine::scheduler::SchedulerConfig;
 use sim::capacity;
-use sim::numbers::Count;
 use sim::plan::{Plan, PlanError};
 use sim::run::{self, Discard};
-use sim::scenario::{FinishSettings, Model, ProfileChoice, Scenario};
+use sim::scenario::{Model, ProfileChoice, Scenario};
 use traces::ArrivalsConfig;
 use traces::numbers::{RatePerS, Seconds};
 
-use crate::settings::{Settings, mode_name};
+use crate::settings::mode_name;
 use crate::setup::Ready;
 
 /// The SLO of the capacity: what a chat's reader notices.
@@ -41,21 +39,9 @@ const TIMES_FULL: f64 = 100.0;
 /// # Errors
 /// The profile cannot be read, or is another model's.
 pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
-    let Ready { settings, architecture, context, engine, .. } = ready;
-    expected(settings, architecture, *context, &engine.config, profile)
-}
-
-fn expected(
-    settings: &Settings,
-    architecture: &Architecture,
-    context: Option<u64>,
-    config: &SchedulerConfig,
-    profile: &str,
-) -> Result<String, String> {
-    let mut scenario = settings.scenario(released(architecture), context, config.kv.blocks)?;
-    // Each of these requests asks for its own tokens, not for the rest of the context.
-    let output_tokens = output_tokens(&scenario);
-    scenario.scheduler.finish = FinishSettings::Eos { max_output_tokens: Count(output_tokens) };
+    let config = ready.engine.config;
+    let architecture = released(&ready.architecture);
+    let mut scenario = ready.settings.scenario(architecture, ready.context, config.kv.blocks)?;
     scenario.profile = match profile {
         "h200" => ProfileChoice::H200,
         "h100-paper" => ProfileChoice::H100Paper,
@@ -66,7 +52,7 @@ fn expected(
     let Ok(recorder) = run::run(&plan, &plan.schedulers[0], &mut Discard);
     let metrics = recorder.metrics();
     let full = metrics.steady.as_ref().map_or(metrics.throughput_tokens_per_s, |steady| steady.throughput_tokens_per_s);
-    let (w, mode) = (config.max_num_seqs, mode_name(config));
+    let (w, mode) = (config.max_num_seqs, mode_name(&config));
     let lengths = lengths(&scenario);
     let mut text = format!(
         "the simulator expects of {mode} at full depth, by the profile {}, with {lengths}:\n  \
@@ -75,7 +61,7 @@ fn expected(
         1e3 * metrics.tpot.mean
     );
     // The search begins at the rate that the full server would finish.
-    let rate = full / f64::from(output_tokens);
+    let rate = full * metrics.requests.finished as f64 / metrics.output_tokens as f64;
     let rate_per_s = RatePerS::try_from(rate).map_err(|error| error.to_string())?;
     let duration_s = Some(Seconds::try_from(TIMES_FULL * f64::from(w) / rate).map_err(|error| error.to_string())?);
     scenario.workload.arrivals = ArrivalsConfig::Poisson { rate_per_s, duration_s };
@@ -104,36 +90,11 @@ fn renamed(architecture: &Architecture, as_this: &Architecture) -> Architecture 
     Architecture { name: as_this.name.clone(), ..architecture.clone() }
 }
 
-fn output_tokens(scenario: &Scenario) -> u32 {
-    match scenario.workload.lengths {
-        Some(traces::LengthsConfig::Fixed { output_tokens, .. }) => output_tokens.get(),
-        _ => 1,
-    }
-}
-
 fn lengths(scenario: &Scenario) -> String {
     match scenario.workload.lengths {
         Some(traces::LengthsConfig::Fixed { prompt_tokens, output_tokens }) => {
             format!("{} tokens in and {} out", prompt_tokens.get(), output_tokens.get())
         }
         _ => "requests alike".into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_released_shape_has_a_throughput_and_a_capacity() {
-        let folder = Architecture { name: "my-folder".into(), ..Architecture::builtin("ouro-1.4b").unwrap() };
-        let settings = Settings::read(None).unwrap();
-        let (context, blocks) = (Some(65_536), 200_000);
-        let config = settings.config(&folder, context, blocks).unwrap();
-        let text = expected(&settings, &folder, context, &config, "h200").unwrap();
-        let rate =
-            text.lines().find_map(|line| line.trim().split_once(" tokens/s with 64 requests at once, ")).unwrap().0;
-        assert!(rate.parse::<f64>().unwrap() > 1000.0, "{text}");
-        assert!(text.contains("for 99% of requests TTFT <= 2 s and TPOT <= 100 ms"), "{text}");
     }
 }

@@ -119,15 +119,10 @@ impl Settings {
         self.kv.plane_copies
     }
 
-    /// W: requests that run at once.
-    pub fn sequences(&self) -> u32 {
-        self.scheduler.max_num_seqs.0
-    }
-
-    /// Blocks that suffice where nobody says how many: for one request of the whole context, or so many of `CHAT_TOKENS`.
-    pub fn wished_blocks(&self, architecture: &Architecture, context: Option<u64>, sequences: u32) -> u64 {
+    /// Blocks that suffice where nobody says how many: for one request of the whole context, or W of `CHAT_TOKENS`.
+    pub fn wished_blocks(&self, architecture: &Architecture, context: Option<u64>) -> u64 {
         let planes = u64::from(self.kv.layout.planes(architecture.r_max));
-        let together = CHAT_TOKENS * u64::from(sequences);
+        let together = CHAT_TOKENS * u64::from(self.scheduler.max_num_seqs.0);
         self.context(context).max(together).div_ceil(self.kv.block_tokens.0.into()) * planes
     }
 
@@ -192,7 +187,7 @@ impl Settings {
             exits: ExitsConfig::FullDepth,
             scheduler: SchedulerSettings {
                 max_context_tokens: Count(context),
-                finish: FinishSettings::Eos { max_output_tokens: Count(context - 1) },
+                finish: FinishSettings::Eos { max_output_tokens: Count(output_tokens) },
                 ..self.scheduler.clone()
             },
             kv: KvSettings { blocks: Count(blocks), ..self.kv.clone() },

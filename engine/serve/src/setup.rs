@@ -74,19 +74,6 @@ impl Run {
     /// # Errors
     /// What is wrong with the folder, the settings or the device, in a sentence.
     pub fn start(&self, name: Option<&str>, max_queue: usize) -> Result<Ready, String> {
-        self.start_with(name, max_queue, None)
-    }
-
-    /// The same for one request, so on a CPU with no more memory than it can use.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
-    pub fn start_for_one(&self) -> Result<Ready, String> {
-        self.start_with(None, 1, Some(1))
-    }
-
-    /// `sequences` can have the whole context if the memory allows it; W of them by default.
-    fn start_with(&self, name: Option<&str>, max_queue: usize, sequences: Option<u32>) -> Result<Ready, String> {
         let Some(path) = &self.model else {
             return Err("name a model folder: --model DIR".into());
         };
@@ -100,7 +87,7 @@ impl Run {
         if !gate.threshold.is_finite() {
             return Err(format!("--exit-threshold must be a number, got {}", gate.threshold));
         }
-        let make = Make { run: self.clone(), settings: settings.clone(), folder: folder.clone(), gate, sequences };
+        let make = Make { run: self.clone(), settings: settings.clone(), folder: folder.clone(), gate };
         let engine = match self.device {
             Device::Cpu => engine_thread::start(max_queue, move || make.cpu()),
             Device::Cuda => engine_thread::start(max_queue, move || make.cuda()),
@@ -158,7 +145,6 @@ struct Make {
     settings: Settings,
     folder: ModelFolder,
     gate: GateSpec,
-    sequences: Option<u32>,
 }
 
 impl Make {
@@ -201,8 +187,7 @@ impl Make {
         let bytes = architecture.core_kv_bytes() + architecture.boundary_kv_bytes().div_ceil(planes);
         let block_bytes = bytes * u64::from(block_tokens);
         let fitting = free_bytes().map_or(BLOCKS_CPU, |free| (free * KV_SHARE_CPU) as u64 / block_bytes);
-        let sequences = self.sequences.unwrap_or(self.settings.sequences());
-        let wished = self.settings.wished_blocks(architecture, self.folder.config.context_tokens, sequences);
+        let wished = self.settings.wished_blocks(architecture, self.folder.config.context_tokens);
         u32::try_from(wished.min(fitting)).unwrap_or(u32::MAX).min(engine::scheduler::MAX_KV_BLOCKS)
     }
 

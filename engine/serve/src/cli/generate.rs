@@ -52,7 +52,7 @@ pub(super) struct GenerateArguments {
 }
 
 pub(super) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
-    let ready = arguments.run.start_for_one().map_err(Failure::input)?;
+    let ready = arguments.run.start(None, 1).map_err(Failure::input)?;
     let asked = asked(arguments, &ready.model).map_err(Failure::input)?;
     let full_depth = ready.architecture.r_max.0;
     let client = ready.engine.client.clone();

@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use engine::architecture::Architecture;
+use engine::profile::{Device, Profile};
 use serde_json::{Value, json};
 use serve::http::{Guard, Limits};
 use tempfile::TempDir;
@@ -190,6 +192,31 @@ fn a_broken_folder_exits_with_2_and_names_its_file() {
 fn looped(file: &Path) {
     std::fs::remove_file(file).unwrap();
     std::os::unix::fs::symlink(file, file).unwrap();
+}
+
+#[test]
+fn a_profile_tells_what_the_simulator_expects_and_must_be_the_models_own() {
+    let dir = TempDir::new().unwrap();
+    let model = dir.path().join("model");
+    let model = model.to_str().unwrap();
+    assert!(output(&["write-random", "--model", "tiny-ouro", model]).status.success());
+    let said = refused(&["--model", model, "--port", "0", "--profile", "h200"]);
+    assert!(said.contains("--profile h200"), "{said}");
+
+    let profile = Profile::roofline(&Device::datasheet("h200").unwrap(), &Architecture::builtin("tiny-ouro").unwrap());
+    let file = dir.path().join("profile.yaml");
+    std::fs::write(&file, serde_yaml::to_string(&profile).unwrap()).unwrap();
+    let arguments = ["--model", model, "--port", "0", "--profile", file.to_str().unwrap()];
+    let mut program = command(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(program.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let said = lines.take_while(|line| !line.starts_with("serving ")).collect::<Vec<_>>().join("\n");
+    program.kill().unwrap();
+    program.wait().unwrap();
+    for part in
+        ["with 512 tokens in and 128 out", "tokens/s with 64 requests at once", "requests/s (for 99% of requests"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 #[test]
