@@ -23,11 +23,14 @@ use engine::units::{Depth, Nanos};
 
 use self::expected::{Expected, Logits, Run, Runs, folders};
 
+/// Continues prompts in some manner, on some device.
+type Transcribe<'a> = &'a dyn Fn(&ModelFolder, &Ask, &[Vec<u32>]) -> Vec<Transcript>;
+
 /// A folder on a device.
 struct Served<'a> {
     folder: ModelFolder,
     expected: Expected,
-    transcribe: &'a dyn Fn(&ModelFolder, &Ask, &[Vec<u32>]) -> Vec<Transcript>,
+    transcribe: Transcribe<'a>,
 }
 
 /// How its prompts are continued.
@@ -109,7 +112,7 @@ fn on_cpu<E: Element>(folder: &ModelFolder, ask: &Ask, prompts: &[Vec<u32>]) -> 
 }
 
 impl<'a> Served<'a> {
-    fn open(path: &Path, transcribe: &'a dyn Fn(&ModelFolder, &Ask, &[Vec<u32>]) -> Vec<Transcript>) -> Self {
+    fn open(path: &Path, transcribe: Transcribe<'a>) -> Self {
         Self { folder: ModelFolder::open(path).unwrap(), expected: Expected::read(path), transcribe }
     }
 
@@ -216,7 +219,7 @@ fn an_end_token_is_the_last() {
 }
 
 /// In bf16 nobody computes the same bits: logits lie in the bands that the models' own code spreads over.
-fn bands(transcribe: &dyn Fn(&ModelFolder, &Ask, &[Vec<u32>]) -> Vec<Transcript>) {
+fn bands(transcribe: Transcribe<'_>) {
     let mut checked = 0;
     for path in folders() {
         let served = Served::open(&path, transcribe);
