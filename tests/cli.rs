@@ -191,7 +191,7 @@ fn contradictions_name_the_field_to_change() {
     let shallow = with("preset", "{ name: ouro-q0.2 }")
         .replace("preset: { name: ouro-q0.2 }", "distribution: { depths: { 1: 0.5, 4: 0.5 } }");
     refuses(&shallow, &[], &["an exit at depth 1 is not possible", "2 to 4"]);
-    refuses(&with("model", "huginn-3.5b"), &[], &["ouro-q0.2", "Huginn"]);
+    refuses(&with("model", "huginn-3.5b"), &[], &["ouro-q0.2", "of the family huginn"]);
     refuses(&with("model", "tiny-ouro"), &[], &["the paper has no figures for tiny-ouro", "roofline"]);
     refuses(&format!("{SHAREGPT}variant: best\n"), &[], &["has no variant `best`", "steep_context"]);
     refuses(&with("arrivals", "trace"), &[], &["workload.file"]);
