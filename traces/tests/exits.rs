@@ -117,7 +117,7 @@ fn a_model_refuses_exits_that_it_cannot_have() {
     check(
         "preset: { name: huginn-0.28 }",
         "ouro-1.4b",
-        "the exit preset `huginn-0.28` is a shape for Huginn, and the model is of the family Ouro",
+        "the exit preset `huginn-0.28` is a shape for huginn, and the model is of the family ouro",
     );
     check(
         "preset: { name: huginn-0.28 }",
