@@ -82,11 +82,10 @@ pub fn run<E: Executor>(
             in_flight += 1;
         }
         // Under lookahead a batch can be settled before it has run; a step is told when both are there.
-        while let Some(outcome) = outcomes.pop_front() {
-            let Some(settled) = scheduler.take_settled() else {
-                outcomes.push_front(outcome);
-                break;
-            };
+        while !outcomes.is_empty()
+            && let Some(settled) = scheduler.take_settled()
+        {
+            let outcome = outcomes.pop_front().expect("there is one");
             assert_eq!(settled.id, outcome.batch.id, "batches are settled in the order in which they run");
             if observer.step(&Step { outcome, settled }).is_break() {
                 return Ok(());

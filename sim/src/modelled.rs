@@ -103,13 +103,21 @@ impl<X: ExitSource> Modelled<X> {
         }
     }
 
-    /// What is told of a row's exit. A span leaves when the last of its positions does.
+    /// What is told of a row's exit.
     fn looped(&self, row: &Row) -> RowOutcome {
-        let mut last = Depth::FIRST;
-        for token in row.token..row.token + row.span.count {
-            last = last.max(self.exits.exit_depth(row.request, token));
-        }
-        RowOutcome { leaves_after: self.overlap.reveals(last, row.depth), ..RowOutcome::default() }
+        let exit = match row.span.count {
+            1 => self.exits.exit_depth(row.request, row.token),
+            _ => self.span_exit(row),
+        };
+        RowOutcome { leaves_after: self.overlap.reveals(exit, row.depth), ..RowOutcome::default() }
+    }
+
+    /// A span leaves when the last of its positions does.
+    // No scheduler loops several positions in a row yet; inlined, this slows down the loop over a batch's rows.
+    #[cold]
+    fn span_exit(&self, row: &Row) -> Depth {
+        let tokens = row.token..row.token + row.span.count;
+        tokens.map(|token| self.exits.exit_depth(row.request, token)).max().unwrap_or(Depth::FIRST)
     }
 
     /// What is told of a row's tokens. Recorded tokens are the right ones, so every guess that is checked is right.

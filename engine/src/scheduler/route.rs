@@ -44,13 +44,16 @@ impl Scheduler {
     }
 
     fn settle_prelude(&mut self) -> u32 {
-        for slot in std::mem::take(&mut self.decode_queue) {
+        // Put back empty, so that the next rows need no new memory.
+        let mut slots = std::mem::take(&mut self.decode_queue);
+        for slot in slots.drain(..) {
             if self.drops_late(slot) {
                 continue;
             }
             let row = self.sequences[slot.index()].row(slot, Depth::FIRST);
             self.core_queue.push(Row { input: Input::Carried, ..row });
         }
+        self.decode_queue = slots;
         0
     }
 
@@ -79,11 +82,14 @@ impl Scheduler {
     }
 
     fn settle_coda(&mut self) -> u32 {
-        for row in std::mem::take(&mut self.coda_queue) {
+        // Put back empty, as in the prelude.
+        let mut rows = std::mem::take(&mut self.coda_queue);
+        for row in rows.drain(..) {
             if self.goes_on(row.slot) {
                 self.decode_queue.push(row.slot);
             }
         }
+        self.coda_queue = rows;
         0
     }
 
