@@ -96,6 +96,13 @@ fn what_a_config_leaves_out_is_the_classes_default() {
     assert_eq!((read.architecture().r_max, read.architecture().rope_theta()), (Depth(32), 5e4));
     assert_eq!(read.config.initial_state, InitialState::Noise { seed: 0 });
 
+    // Models that were made recurrent still name Huginn's end tokens, which mean other things in their vocabularies.
+    let foreign = folder("tiny-recurrent-llama", json!({"eos_token_id": [65_505, 7]}));
+    assert_eq!(ModelFolder::open(foreign.path()).unwrap().config.end_tokens, [7]);
+    let generation = json!({"eos_token_id": [65_504, 65_508]});
+    fs::write(foreign.path().join("generation_config.json"), generation.to_string()).unwrap();
+    assert!(ModelFolder::open(foreign.path()).unwrap().config.end_tokens.is_empty());
+
     let generation = json!({"eos_token_id": 7, "do_sample": true, "temperature": 0.5, "top_k": 9, "top_p": 0.8});
     fs::write(written.path().join("generation_config.json"), generation.to_string()).unwrap();
     let read = ModelFolder::open(written.path()).unwrap();

@@ -81,6 +81,7 @@ fn defines(architecture: &Architecture, block_tokens: u32) -> Vec<String> {
         ("HEAD_DIM", a.head_dim),
         ("VOCAB", a.vocab),
         ("BLOCK_TOKENS", u64::from(block_tokens)),
+        ("NORM_BEFORE", u64::from(form.norms.before)),
         ("NORM_BRANCH", u64::from(form.norms.after == After::Branch)),
         ("NORM_SUM", u64::from(form.norms.after == After::Sum)),
         ("ROPE_HALVES", u64::from(form.rope == RopeForm::Halves)),

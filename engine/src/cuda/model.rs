@@ -119,7 +119,7 @@ impl Loader<'_> {
 impl Model {
     fn new(device: &Device, architecture: &Architecture, source: WeightSource<'_>) -> Result<Self, CudaError> {
         let fill = kernel(device, architecture, "fill.cu", "fill_weights")?;
-        let mut specs = (architecture.family.required)(architecture);
+        let mut specs = family::required(architecture);
         specs.extend(family::optional(architecture));
         let mut loader = Loader { device, fill, source, specs, buffers: Vec::new() };
         let (a, names) = (architecture, (architecture.family.tensors)(architecture));

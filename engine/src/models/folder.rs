@@ -123,6 +123,8 @@ impl ModelFolder {
                 top_p: config.real("top_p")?.map(|x| x as f32),
             };
         }
+        // Without any of its own, whoever has the tokenizer knows them.
+        read.end_tokens.retain(|token| !family.foreign_end_tokens.contains(token));
         Ok(Self { path: path.into(), config: read, generation })
     }
 

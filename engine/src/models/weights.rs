@@ -200,7 +200,7 @@ impl Weights {
             ));
         }
         tensors.retain(|name, _| !family::is_ignored(architecture, name));
-        let required = (architecture.family.required)(architecture);
+        let required = family::required(architecture);
         let optional = family::optional(architecture);
         let known = |name: &str| required.iter().chain(&optional).any(|spec| spec.name == name);
         let strangers: Vec<&String> = tensors.keys().filter(|name| !known(name)).collect();
@@ -231,13 +231,12 @@ impl Weights {
     ///
     /// Linear layers keep the size of their input, norms stay near one and no weight is zero.
     pub fn random(architecture: &Architecture, seed: u64) -> Self {
-        Self { tensors: random((architecture.family.required)(architecture), seed), warnings: Vec::new() }
+        Self { tensors: random(family::required(architecture), seed), warnings: Vec::new() }
     }
 
     /// [`Self::random`] with the optional tensors too (Ouro's trained lookahead gate).
     pub fn random_with_optional(architecture: &Architecture, seed: u64) -> Self {
-        let specs =
-            (architecture.family.required)(architecture).into_iter().chain(family::optional(architecture)).collect();
+        let specs = family::required(architecture).into_iter().chain(family::optional(architecture)).collect();
         Self { tensors: random(specs, seed), warnings: Vec::new() }
     }
 

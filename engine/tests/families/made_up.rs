@@ -4,7 +4,6 @@
 use engine::architecture::Architecture;
 use engine::models::family::{After, Description, ExitSignal, Family, Form, LayerNames, Looping, Norms, TensorNames};
 use engine::models::rope::RopeForm;
-use engine::models::tensor_spec::TensorSpec;
 use engine::units::Depth;
 
 static MADE_UP: Description = Description {
@@ -19,24 +18,6 @@ static MADE_UP: Description = Description {
         scales_embedding: false,
         tied_head: true,
         exit: ExitSignal::Distance,
-    },
-    required: |a| {
-        let (hidden, ffn) = (a.hidden as usize, a.ffn as usize);
-        let (queries, kv) = (a.query_width() as usize, a.kv_width() as usize);
-        let of_layer = |i| {
-            [
-                TensorSpec::linear(name(i, "qkv"), queries + 2 * kv, hidden),
-                TensorSpec::linear(name(i, "out"), hidden, queries),
-                TensorSpec::branch_norm(name(i, "behind_attention"), hidden),
-                TensorSpec::linear(name(i, "gate"), ffn, hidden),
-                TensorSpec::linear(name(i, "up"), ffn, hidden),
-                TensorSpec::linear(name(i, "down"), hidden, ffn),
-                TensorSpec::branch_norm(name(i, "behind_mlp"), hidden),
-            ]
-        };
-        let ends =
-            [TensorSpec::linear("tokens".into(), a.vocab as usize, hidden), TensorSpec::norm("end".into(), hidden)];
-        (0..a.core_layers).flat_map(of_layer).chain(ends).collect()
     },
     tensors: |a| TensorNames {
         embedding: "tokens".into(),
@@ -61,6 +42,7 @@ static MADE_UP: Description = Description {
     is: |_, _| Ok(false),
     read_config: |config, _| Err(config.error("model_type", "nobody released such a model".into())),
     write_config: |_| serde_json::Value::Null,
+    foreign_end_tokens: &[],
 };
 
 fn name(layer: u64, tensor: &str) -> String {

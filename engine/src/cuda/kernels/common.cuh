@@ -1,6 +1,6 @@
 // What every kernel shares: bf16 without a header, loads that keep their place around a dependency wait, and the model's
 // shape. The host defines HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB and BLOCK_TOKENS on the command line, and
-// NORM_EPSILON, NOISE_STD and, as 1 or 0, NORM_BRANCH, NORM_SUM, ROPE_HALVES and EXIT_HAZARD, which say what the model's
+// NORM_EPSILON, NOISE_STD and, as 1 or 0, NORM_BEFORE, NORM_BRANCH, NORM_SUM, ROPE_HALVES and EXIT_HAZARD, which say what the model's
 // family does.
 //
 // bf16 is handled as raw bits: NVRTC then needs no include folder, and the rounding points are the ones in the text.

@@ -13,7 +13,7 @@ struct NormArgs {
     const void* branch;     // a branch's output to add, or null: bf16, or f32 in so many `shares` to be added first
     const bf16* branch_norm; // norms the branch, or the sum
     const bf16* final_norm; // norms the sum once more
-    const bf16* next_norm;  // norms what the next GEMM reads
+    const bf16* next_norm;  // norms what the next GEMM reads, where norms stand before branches
     bf16* x_out;            // the new residual stream, or null
     bf16* y_out;            // the next GEMM's input, or null
     bf16* state;            // end of a loop: the looped state, or null
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS) norm_step(const __gri
         x.store(state);
     }
     if (a.y_out) {
-        if (a.next_norm) x.norm(next_norm, scratch);
+        if (NORM_BEFORE) x.norm(next_norm, scratch);
         x.store(a.y_out + (size_t)index * HIDDEN);
     }
 }

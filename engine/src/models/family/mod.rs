@@ -2,8 +2,11 @@
 //! `config.json` means. One file a family; everything else asks its description.
 
 mod huginn;
+mod llama;
 mod nanbeige;
 mod ouro;
+mod raven;
+mod required;
 mod retrofit;
 
 use std::fmt;
@@ -28,8 +31,6 @@ pub struct Description {
     pub name: &'static str,
     /// What distinguishes its arithmetic.
     pub form: Form,
-    /// Every tensor that a model of it needs.
-    pub required: fn(&Architecture) -> Vec<TensorSpec>,
     /// Its tensors by what they are for.
     pub tensors: fn(&Architecture) -> TensorNames,
     /// Whether a folder is one of this family, by its config and the names of its tensors.
@@ -38,6 +39,8 @@ pub struct Description {
     pub read_config: fn(&Config, &str) -> Result<ModelConfig, ConfigError>,
     /// A `config.json` that is read as this architecture.
     pub write_config: fn(&Architecture) -> serde_json::Value,
+    /// End tokens that its released configs name and that belong to another vocabulary.
+    pub foreign_end_tokens: &'static [u32],
 }
 
 impl Family {
@@ -54,6 +57,16 @@ impl Family {
 
     /// Every family that scenarios and folders can name.
     pub const ALL: [Self; 5] = [Self::OURO, Self::HUGINN, Self::NANBEIGE, Self::RECURRENT_LLAMA, Self::RECURRENT_OLMO];
+}
+
+impl Family {
+    /// The shallowest exit under a lookahead of one loop: a distance needs two states, a hazard one.
+    fn r_min(self) -> u8 {
+        match self.form.exit {
+            ExitSignal::Hazard => 2,
+            ExitSignal::Distance => 3,
+        }
+    }
 }
 
 impl Deref for Family {
@@ -98,6 +111,8 @@ impl<'de> Deserialize<'de> for Family {
         family.ok_or_else(|| de::Error::custom(format!("there is no family `{name}`, only {}", known())))
     }
 }
+
+pub use required::required;
 
 /// What distinguishes a family's arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -220,6 +235,13 @@ pub const HEAD: &str = "lm_head.weight";
 /// What public trainers call tensors, and their released names.
 pub const ALIASES: [(&str, &str); 1] = [("lm_head.original.weight", HEAD)];
 
+/// Puts an object's fields behind another's.
+fn extend(object: &mut serde_json::Value, own: &serde_json::Value) {
+    if let (Some(object), Some(own)) = (object.as_object_mut(), own.as_object()) {
+        object.extend(own.clone());
+    }
+}
+
 /// Tensors that a file may hold and that are then used.
 pub fn optional(architecture: &Architecture) -> Vec<TensorSpec> {
     match architecture.form().exit {
@@ -246,7 +268,7 @@ pub fn of(config: &Config, tensors: &[String]) -> Result<Family, ConfigError> {
             return Ok(family);
         }
     }
-    let known = [ouro::MODEL_TYPE, huginn::MODEL_TYPE, nanbeige::MODEL_TYPE].join(", ");
+    let known = [ouro::MODEL_TYPE, raven::MODEL_TYPE, nanbeige::MODEL_TYPE].join(", ");
     let found = config.text("model_type")?.map_or("there is none".into(), |found| format!("got `{found}`"));
     Err(config.error("model_type", format!("must be one of {known}; {found}: no other looped family is known")))
 }
@@ -260,11 +282,7 @@ mod tests {
         let check = |model: &str, total: usize| {
             let architecture = Architecture::builtin(model).expect("a built-in model");
             let parameters = |spec: &TensorSpec| spec.shape.iter().product::<usize>();
-            assert_eq!(
-                (architecture.family.required)(&architecture).iter().map(parameters).sum::<usize>(),
-                total,
-                "{model}"
-            );
+            assert_eq!(required(&architecture).iter().map(parameters).sum::<usize>(), total, "{model}");
         };
         check("ouro-1.4b", 1_434_652_673);
         check("ouro-2.6b", 2_667_974_657);
@@ -288,11 +306,10 @@ mod tests {
                     used.extend(layer.qk_norm.into_iter().flatten());
                     used.extend(layer.gate_up.into_iter().chain([layer.out, layer.down]));
                 }
-                let required = (architecture.family.required)(&architecture);
-                let mut required: Vec<String> = required.into_iter().map(|spec| spec.name).collect();
+                let mut specs: Vec<String> = required(&architecture).into_iter().map(|spec| spec.name).collect();
                 used.sort();
-                required.sort();
-                assert_eq!(used, required, "{model}");
+                specs.sort();
+                assert_eq!(used, specs, "{model}");
             }
         }
     }

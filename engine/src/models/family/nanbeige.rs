@@ -3,12 +3,11 @@
 
 use serde_json::{Value, json};
 
-use super::super::config::{Config, ConfigError, write_scaling};
+use super::super::config::{Config, ConfigError};
 use super::super::folder::ModelConfig;
 use super::super::initial_state::InitialState;
 use super::super::rope::RopeForm;
-use super::super::tensor_spec::TensorSpec;
-use super::{After, Description, ExitSignal, Family, Form, HEAD, LayerNames, Looping, Norms, TensorNames};
+use super::{After, Description, ExitSignal, Family, Form, Looping, Norms, llama};
 use crate::architecture::Architecture;
 use crate::units::Depth;
 
@@ -27,105 +26,37 @@ pub(super) const DESCRIPTION: Description = Description {
         tied_head: false,
         exit: ExitSignal::Distance,
     },
-    required,
-    tensors,
+    tensors: llama::tensors,
     is: |config, _| Ok(config.text("model_type")?.as_deref() == Some(MODEL_TYPE)),
     read_config,
     write_config,
+    foreign_end_tokens: &[],
 };
 
-const EMBEDDING: &str = "model.embed_tokens.weight";
-const FINAL_NORM: &str = "model.norm.weight";
-
-fn layer(layer: usize, tensor: &str) -> String {
-    format!("model.layers.{layer}.{tensor}.weight")
-}
-
-fn tensors(a: &Architecture) -> TensorNames {
-    let core = (0..a.core_layers as usize).map(|i| {
-        let name = |tensor: &str| layer(i, tensor);
-        LayerNames {
-            norms: [Some(name("input_layernorm")), None, Some(name("post_attention_layernorm")), None],
-            qkv: ["q", "k", "v"].map(|p| name(&format!("self_attn.{p}_proj"))).into(),
-            qk_bias: None,
-            qk_norm: None,
-            out: name("self_attn.o_proj"),
-            gate_up: ["gate", "up"].map(|p| name(&format!("mlp.{p}_proj"))).into(),
-            down: name("mlp.down_proj"),
-        }
-    });
-    TensorNames {
-        embedding: EMBEDDING.into(),
-        head: if a.tied_head() { EMBEDDING } else { HEAD }.into(),
-        final_norm: FINAL_NORM.into(),
-        adapter: None,
-        gate: None,
-        prelude: Vec::new(),
-        core: core.collect(),
-        coda: Vec::new(),
-    }
-}
-
-fn required(a: &Architecture) -> Vec<TensorSpec> {
-    let (vocab, hidden, ffn) = (a.vocab as usize, a.hidden as usize, a.ffn as usize);
-    let (queries, kv) = (a.query_width() as usize, a.kv_width() as usize);
-    let mut tensors = vec![TensorSpec::embedding(EMBEDDING.into(), vocab, hidden)];
-    for i in 0..a.core_layers as usize {
-        for (projection, outputs) in [("q_proj", queries), ("k_proj", kv), ("v_proj", kv)] {
-            tensors.push(TensorSpec::linear(layer(i, &format!("self_attn.{projection}")), outputs, hidden));
-        }
-        tensors.push(TensorSpec::branch(layer(i, "self_attn.o_proj"), hidden, queries));
-        tensors.push(TensorSpec::linear(layer(i, "mlp.gate_proj"), ffn, hidden));
-        tensors.push(TensorSpec::linear(layer(i, "mlp.up_proj"), ffn, hidden));
-        tensors.push(TensorSpec::branch(layer(i, "mlp.down_proj"), hidden, ffn));
-        for name in ["input_layernorm", "post_attention_layernorm"] {
-            tensors.push(TensorSpec::norm(layer(i, name), hidden));
-        }
-    }
-    tensors.push(TensorSpec::norm(FINAL_NORM.into(), hidden));
-    if !a.tied_head() {
-        tensors.push(TensorSpec::linear(HEAD.into(), vocab, hidden));
-    }
-    tensors
-}
+/// What the released config leaves off, and a model of this name may have.
+const OFF: [&str; 10] = [
+    "attention_bias",
+    "mlp_bias",
+    "qk_layernorm",
+    "skip_loop_final_norm",
+    "enable_double_loop_split",
+    "loop_share_kv",
+    "enable_hyper_connection",
+    "enable_mhc",
+    "enable_depth_attention",
+    "use_sliding_window",
+];
 
 fn read_config(config: &Config, name: &str) -> Result<ModelConfig, ConfigError> {
     config.only("hidden_act", &["silu"])?;
-    for off in [
-        "attention_bias",
-        "mlp_bias",
-        "qk_layernorm",
-        "skip_loop_final_norm",
-        "enable_double_loop_split",
-        "loop_share_kv",
-        "enable_hyper_connection",
-        "enable_mhc",
-        "enable_depth_attention",
-        "use_sliding_window",
-    ] {
-        config.must_be_off(off)?;
-    }
+    OFF.iter().try_for_each(|off| config.must_be_off(off))?;
     config.must_be_null("emb_neighbor_num")?;
-    let (hidden, heads) = (config.size("hidden_size")?, config.size("num_attention_heads")?);
     let r_max = config.depth("num_loops")?.unwrap_or(Depth(1));
+    let read = llama::architecture(config, name, Family::NANBEIGE, r_max)?;
     let architecture = Architecture {
-        name: name.into(),
-        family: Family::NANBEIGE,
-        vocab: config.size("vocab_size")?,
-        hidden,
-        ffn: config.size("intermediate_size")?,
-        heads,
-        kv_heads: config.optional_size("num_key_value_heads")?,
-        head_dim: config.optional_size("head_dim")?.map_or_else(|| config.split(hidden, heads), Ok)?,
-        prelude_layers: 0,
-        core_layers: config.size("num_hidden_layers")?,
-        coda_layers: 0,
-        r_max,
-        r_min: Depth(3).min(r_max),
-        rope_theta: Some(config.rope_theta("rope_theta")?.unwrap_or(DESCRIPTION.form.rope_theta)),
-        rope_scaling: config.rope_scaling()?,
-        norm_epsilon: Some(config.real("rms_norm_eps")?.unwrap_or(1e-5)),
-        tied_head: Some(config.flag("tie_word_embeddings")?.unwrap_or(false)),
+        rope_theta: read.rope_theta.or(Some(DESCRIPTION.form.rope_theta)),
+        norm_epsilon: read.norm_epsilon.or(Some(1e-5)),
+        ..read
     };
     Ok(ModelConfig {
         architecture,
@@ -137,24 +68,12 @@ fn read_config(config: &Config, name: &str) -> Result<ModelConfig, ConfigError> 
 }
 
 fn write_config(a: &Architecture) -> Value {
-    json!({
+    let own = json!({
         "architectures": ["NanbeigeForCausalLM"],
         "model_type": MODEL_TYPE,
-        "vocab_size": a.vocab,
-        "hidden_size": a.hidden,
-        "intermediate_size": a.ffn,
-        "num_hidden_layers": a.core_layers,
-        "num_attention_heads": a.heads,
-        "num_key_value_heads": a.kv_heads(),
-        "head_dim": a.head_dim,
         "num_loops": a.r_max.0,
         "skip_loop_final_norm": false,
-        "hidden_act": "silu",
         "max_position_embeddings": 262_144,
-        "rms_norm_eps": a.norm_epsilon.unwrap_or(1e-6),
-        "rope_theta": a.rope_theta(),
-        "rope_scaling": write_scaling(a.rope_scaling),
-        "tie_word_embeddings": a.tied_head(),
-        "torch_dtype": "bfloat16",
-    })
+    });
+    llama::write_config(a, &own)
 }
