@@ -1,4 +1,4 @@
-//! Notes the git revision, which goes into every report.
+//! Notes the git revision, which goes into every report, and for `calibrate` into every profile.
 
 use std::process::Command;
 

@@ -1,9 +1,9 @@
 //! The adaptive coda against every fixed K on the same requests, in the paper's settings on reduced workloads.
 
 use engine::scheduler::Mode;
-use sim::load;
-use sim::plan::Plan;
-use sim::run::{self, Discard};
+use sim::run::plan::Plan;
+use sim::run::serve::{Discard, serve};
+use sim::scenario::load;
 
 /// Output tokens per second of the adaptive coda and of K = 1, 2, 4, .., W.
 fn throughputs(model: &str, exits: &str, lengths: &str, w: u32, requests: u32) -> (f64, Vec<(u32, f64)>) {
@@ -19,7 +19,7 @@ fn throughputs(model: &str, exits: &str, lengths: &str, w: u32, requests: u32) -
     let mut adaptive = 0.0;
     let mut fixed = Vec::new();
     for planned in &plan.schedulers {
-        let Ok(recorder) = run::run(&plan, planned, &mut Discard);
+        let Ok(recorder) = serve(&plan, planned, &mut Discard);
         let throughput = recorder.metrics().throughput_tokens_per_s;
         match planned.config.mode {
             Mode::Refill { min_coda_batch } => fixed.push((min_coda_batch, throughput)),

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use reports::{SchedulerReport, headline, summary_json, summary_text};
-use sim::compare;
-use sim::explore;
-use sim::load::Loaded;
-use sim::plan::Plan;
-use sim::run::{self, Discard};
+use sim::run::compare;
+use sim::run::plan::Plan;
+use sim::run::serve::{Discard, serve};
+use sim::scenario::load::Loaded;
+use sim::study::explore;
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -20,7 +20,7 @@ fn plan(path: &str, overrides: &[&str]) -> Plan {
 }
 
 fn compared(plan: &Plan) -> Vec<SchedulerReport> {
-    let Ok(runs) = compare::compare(plan, |planned| run::run(plan, planned, &mut Discard));
+    let Ok(runs) = compare::compare(plan, |planned| serve(plan, planned, &mut Discard));
     runs
 }
 

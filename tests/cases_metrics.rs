@@ -8,10 +8,10 @@ use std::process::{Command, Output};
 
 use engine::metrics::{Limits, RequestRecord, Slo};
 use serde_json::Value;
-use sim::load::{self, Loaded};
-use sim::plan::Plan;
-use sim::run::{self, Discard, Sink};
+use sim::run::plan::Plan;
+use sim::run::serve::{Discard, Sink, serve};
 use sim::scenario::Scenario;
+use sim::scenario::load::{self, Loaded};
 
 const THREE: &str = "compare=[{ mode: continuous_batching }, { mode: no_refill }, { mode: refill }]";
 
@@ -179,7 +179,7 @@ fn what_a_recompute_makes_again_moves_neither_the_mean_depth_nor_the_steady_wind
                 kv: { blocks: 13, pressure: recompute }\nscheduler: { max_num_seqs: 12 }\n";
     let plan = Plan::new(load::parse(yaml).unwrap()).unwrap();
     let mut records = Records::default();
-    let metrics = run::run(&plan, &plan.schedulers[0], &mut records).unwrap().metrics();
+    let metrics = serve(&plan, &plan.schedulers[0], &mut records).unwrap().metrics();
     assert!(records.0.iter().any(|record| record.prefilled_tokens > 0) && metrics.requests.preemptions > 0);
     let depths: Vec<f64> = records.0.iter().filter_map(RequestRecord::mean_depth).collect();
     assert!(depths.len() > 20 && depths.iter().all(|depth| *depth == 4.0), "{depths:?}");
@@ -250,7 +250,7 @@ fn a_limit_and_a_percentile_agree_about_the_same_request() {
         let slo = Slo { p99: Some(Limits { ttft_ms: Some(limit), ..Limits::default() }), ..Slo::default() };
         let scenario = Loaded::read(&case("limit_at_a_bucket_edge.yaml"), &[]).unwrap().scenario;
         let plan = Plan::new(Scenario { slo: Some(slo), ..scenario }).unwrap();
-        slo.carried(&run::run(&plan, &plan.schedulers[0], &mut Discard).unwrap().metrics())
+        slo.carried(&serve(&plan, &plan.schedulers[0], &mut Discard).unwrap().metrics())
     };
     let limit = (max_ms * 1e6).round() / 1e6;
     assert_eq!((carried(22.117), carried(limit), carried(limit - 1e-6)), (true, true, false));

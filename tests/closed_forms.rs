@@ -20,7 +20,7 @@ fn poisson(rate_per_s: f64, requests: u32, output_tokens: u32) -> Vec<Arrival> {
         "lengths: {{ fixed: {{ prompt_tokens: 4, output_tokens: {output_tokens} }} }}\n\
          requests: {requests}\narrivals: {{ poisson: {{ rate_per_s: {rate_per_s} }} }}"
     );
-    let config = sim::load::parse(&yaml).expect("valid YAML");
+    let config = sim::scenario::load::parse(&yaml).expect("valid YAML");
     let allowed = AllowedExits::of(&tests::tiny(), true);
     let workload = Workload::new(&config, &traces::ExitsConfig::FullDepth, allowed, 7).expect("a valid workload");
     workload.arrivals().collect()

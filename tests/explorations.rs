@@ -2,11 +2,13 @@
 
 use engine::metrics::RunMetrics;
 use engine::scheduler::Mode;
-use sim::explore::{self, Split};
-use sim::plan::Plan;
+use sim::run::capacity;
+use sim::run::plan::Plan;
 use sim::scenario::ModeName;
-use sim::tune::{self, Objective};
-use sim::{capacity, load};
+use sim::scenario::load;
+use sim::study;
+use sim::study::explore::{self, Split};
+use sim::study::tune::{self, Objective};
 
 fn plan(yaml: &str) -> Plan {
     Plan::new(load::parse(yaml).expect("YAML")).expect("a plan")
@@ -38,7 +40,7 @@ fn a_capacity_lies_between_what_is_carried_and_what_is_not() {
 #[test]
 fn capacities_are_ordered_as_in_the_paper() {
     let plan = online("{ mean: { normalized_ms: 60 } }");
-    let curves = capacity::curves(&plan).expect("it has an SLO and a rate");
+    let curves = study::capacity::curves(&plan).expect("it has an SLO and a rate");
     let rates: Vec<f64> = curves.iter().map(|curve| curve.found.rates.capacity_per_s().expect("found")).collect();
     let [full_depth, no_refill, refill] = rates[..] else { panic!("three schedulers") };
     assert!(full_depth < no_refill && no_refill < refill, "{rates:?}");
@@ -52,9 +54,9 @@ fn capacities_are_ordered_as_in_the_paper() {
 fn a_capacity_needs_limits_and_a_rate() {
     let offline = "model: tiny-ouro\nprofile: { roofline: { gpu: h200 } }\nexits: full_depth\n\
                    workload: { lengths: alpaca, requests: 10, arrivals: offline }\n";
-    assert_eq!(capacity::curves(&plan(offline)).expect_err("no SLO").path, "slo");
+    assert_eq!(study::capacity::curves(&plan(offline)).expect_err("no SLO").path, "slo");
     let with_slo = format!("{offline}slo: {{ ttft_ms: 5 }}\n");
-    assert_eq!(capacity::curves(&plan(&with_slo)).expect_err("no rate").path, "workload.arrivals");
+    assert_eq!(study::capacity::curves(&plan(&with_slo)).expect_err("no rate").path, "workload.arrivals");
     assert_eq!(tune::tune(&plan(offline), Objective::Goodput).expect_err("no SLO").path, "slo");
 }
 

@@ -8,9 +8,9 @@ use engine::architecture::Architecture;
 use engine::profile::{Device, Profile};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sim::compare;
-use sim::plan::{Plan, PlanError};
-use sim::run::{self, Discard};
+use sim::run::compare;
+use sim::run::plan::{Plan, PlanError};
+use sim::run::serve::{Discard, serve};
 use sim::scenario::Scenario;
 
 /// Few tokens, so that even a cost per token is paid quickly; two loops at least, so that there are bounds.
@@ -39,7 +39,7 @@ fn outcome(scenario: &Value) -> Result<(), PlanError> {
     let reason = |error: serde_json::Error| PlanError { path: String::new(), reason: error.to_string() };
     let scenario: Scenario = serde_json::from_value(scenario.clone()).map_err(reason)?;
     let plan = Plan::new(scenario)?;
-    let Ok(runs) = compare::compare(&plan, |planned| run::run(&plan, planned, &mut Discard));
+    let Ok(runs) = compare::compare(&plan, |planned| serve(&plan, planned, &mut Discard));
     for run in runs {
         let metrics = &run.metrics;
         assert_eq!(metrics.requests.arrived, u64::from(plan.workload.requests()));

@@ -2,10 +2,10 @@
 
 use engine::scheduler::Mode;
 use reports::Bounds;
-use sim::compare;
-use sim::plan::Plan;
-use sim::run::{self, Discard};
-use sim::scenario::{Entry, ModeName, Scenario};
+use sim::run::compare;
+use sim::run::plan::Plan;
+use sim::run::serve::{Discard, serve};
+use sim::scenario::{ModeName, Scenario, SchedulerEntry};
 
 /// Every variant of the profile that a scenario names, and the nominal values.
 fn across_the_range(scenario: &Scenario, check: impl Fn(&str, &Plan)) {
@@ -23,11 +23,11 @@ fn ouro(lengths: &str, requests: u32) -> Scenario {
         "model: ouro-1.4b\nprofile: h100-paper\nworkload: {{ lengths: {lengths}, requests: {requests}, arrivals: offline }}\n\
          exits: {{ preset: {{ name: ouro-q0.2 }} }}\nseed: 1\noutput: {{ floor: false }}"
     );
-    sim::load::parse(&yaml).expect("valid YAML")
+    sim::scenario::load::parse(&yaml).expect("valid YAML")
 }
 
 fn bounds(plan: &Plan) -> Vec<Bounds> {
-    let Ok(reports) = compare::compare(plan, |planned| run::run(plan, planned, &mut Discard));
+    let Ok(reports) = compare::compare(plan, |planned| serve(plan, planned, &mut Discard));
     reports.into_iter().map(|report| report.bounds.expect("an offline plan has bounds")).collect()
 }
 
@@ -59,7 +59,8 @@ fn refill_on_ouro_nearly_reaches_the_bound_on_alpaca() {
 /// The paper: CDB at full depth keeps 95 to 99% of continuous batching.
 #[test]
 fn at_full_depth_stages_cost_little() {
-    let full_depth = |mode| Entry { mode, min_coda_batch: None, coda_share: None, full_depth: true, name: None };
+    let full_depth =
+        |mode| SchedulerEntry { mode, min_coda_batch: None, coda_share: None, full_depth: true, name: None };
     for (lengths, requests) in [("sharegpt", 1500), ("alpaca", 4000)] {
         let compare = [ModeName::NoRefill, ModeName::Refill].map(full_depth).into();
         across_the_range(&Scenario { compare, ..ouro(lengths, requests) }, |variant, plan| {
@@ -76,9 +77,10 @@ fn at_full_depth_stages_cost_little() {
 #[test]
 fn the_verdict_says_that_full_depth_is_saturated() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/bench/poisson_600s.yaml");
-    let scenario = sim::load::Loaded::read(path.as_ref(), &["workload.arrivals.poisson.duration_s=200".into()]);
+    let scenario =
+        sim::scenario::load::Loaded::read(path.as_ref(), &["workload.arrivals.poisson.duration_s=200".into()]);
     let plan = Plan::new(scenario.expect("a scenario").scenario).expect("a plan");
-    let Ok(reports) = compare::compare(&plan, |planned| run::run(&plan, planned, &mut Discard));
+    let Ok(reports) = compare::compare(&plan, |planned| serve(&plan, planned, &mut Discard));
     assert_eq!(reports[0].mode, Mode::ContinuousBatching);
     assert_eq!(reports[0].metrics.saturated(), Some(true));
     let growth = |index: usize| reports[index].metrics.queue_growth_per_s().expect("an online run");

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use engine::scheduler::Overlap;
-use sim::load::Loaded;
-use sim::plan::Plan;
+use sim::run::plan::Plan;
+use sim::scenario::load::Loaded;
 
 fn check(name: &str, golden: &str) {
     let path = format!("{}/../scenarios/paper/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
@@ -13,7 +13,7 @@ fn check(name: &str, golden: &str) {
         scenario.scheduler.overlap = overlap;
         let plan = Plan::new(scenario.clone()).expect("the scenario can be run");
         let mut trace = Vec::new();
-        sim::steps::write(&plan, 20, &mut trace).expect("a vector takes every byte");
+        sim::run::steps::write(&plan, 20, &mut trace).expect("a vector takes every byte");
         // The fixtures have the line ends of their origin.
         assert_eq!(String::from_utf8(trace).unwrap(), golden.replace("\r\n", "\n"), "{name}, {overlap:?}");
     }

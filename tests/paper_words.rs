@@ -5,9 +5,9 @@
 
 use engine::scheduler::Mode;
 use reports::Bounds;
-use sim::compare;
-use sim::plan::Plan;
-use sim::run::{self, Discard};
+use sim::run::compare;
+use sim::run::plan::Plan;
+use sim::run::serve::{Discard, serve};
 use sim::scenario::Scenario;
 
 /// A scenario of `model` with K by the paper's default.
@@ -17,13 +17,13 @@ fn scenario(model: &str, lengths: &str, requests: u32, w: u32) -> Scenario {
         "model: {model}\nprofile: h100-paper\nworkload: {{ lengths: {lengths}, requests: {requests}, arrivals: offline }}\n\
          exits: {{ preset: {{ name: {preset} }} }}\nscheduler: {{ max_num_seqs: {w} }}\nseed: 1\noutput: {{ floor: false }}"
     );
-    sim::load::parse(&yaml).expect("valid YAML")
+    sim::scenario::load::parse(&yaml).expect("valid YAML")
 }
 
 /// Speed-ups of no-refill and refill.
 fn bounds(scenario: Scenario) -> [Bounds; 2] {
     let plan = Plan::new(scenario).expect("the scenario can be run");
-    let Ok(reports) = compare::compare(&plan, |planned| run::run(&plan, planned, &mut Discard));
+    let Ok(reports) = compare::compare(&plan, |planned| serve(&plan, planned, &mut Discard));
     assert_eq!(reports[0].mode, Mode::ContinuousBatching);
     [1, 2].map(|index: usize| reports[index].bounds.expect("an offline plan has bounds"))
 }
@@ -31,10 +31,11 @@ fn bounds(scenario: Scenario) -> [Bounds; 2] {
 /// Throughput of refill at each K.
 fn by_k(model: &str, w: u32, ks: &[u32]) -> Vec<f64> {
     let run_at = |&k: &u32| {
-        let compare = sim::load::parse(&format!("[{{ mode: refill, min_coda_batch: {k} }}]")).expect("valid YAML");
+        let compare =
+            sim::scenario::load::parse(&format!("[{{ mode: refill, min_coda_batch: {k} }}]")).expect("valid YAML");
         let plan =
             Plan::new(Scenario { compare, ..scenario(model, "sharegpt", 800, w) }).expect("the scenario can be run");
-        let Ok(recorder) = run::run(&plan, &plan.schedulers[0], &mut Discard);
+        let Ok(recorder) = serve(&plan, &plan.schedulers[0], &mut Discard);
         recorder.metrics().throughput_tokens_per_s
     };
     ks.iter().map(run_at).collect()

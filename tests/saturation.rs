@@ -15,7 +15,7 @@ fn measure(load: f64, capacity_per_s: f64, duration_s: f64, seed: u64, starts_at
          arrivals: {{ poisson: {{ rate_per_s: {}, duration_s: {duration_s} }} }}",
         load * capacity_per_s
     );
-    let workload = sim::load::parse(&yaml).expect("valid YAML");
+    let workload = sim::scenario::load::parse(&yaml).expect("valid YAML");
     let allowed = AllowedExits::of(&tests::tiny(), true);
     let workload = Workload::new(&workload, &traces::ExitsConfig::FullDepth, allowed, seed).expect("a valid workload");
     let later = |a: Arrival| arrival(a.request.id.0, a.request.arrival + starts_at, 4, 1);

@@ -12,7 +12,7 @@ use engine::profile::{Device, Profile};
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
 use engine::units::{Depth, Nanos};
-use sim::modelled::Modelled;
+use sim::run::modelled::Modelled;
 
 /// Exit depths by request and token (index `token - 1`).
 #[derive(Clone, Debug)]

@@ -4,9 +4,10 @@
 
 use engine::scheduler::Mode;
 use reports::{Cell, Grid};
-use sim::plan::Plan;
-use sim::run::{self, Discard};
-use sim::{load, parallel};
+use sim::parallel;
+use sim::run::plan::Plan;
+use sim::run::serve::{Discard, serve};
+use sim::scenario::load;
 
 /// Models with their thresholds, the most aggressive first: that one is run at every width.
 const MODELS: [(&str, &[&str]); 2] = [
@@ -68,7 +69,7 @@ impl Setting {
         ks.for_each(|k| yaml.push_str(&format!("- {{ mode: refill, min_coda_batch: {k} }}\n")));
         let plan = Plan::new(load::parse(&yaml).expect("a scenario")).expect("a plan");
         let throughputs = plan.schedulers.iter().map(|planned| {
-            let Ok(recorder) = run::run(&plan, planned, &mut Discard);
+            let Ok(recorder) = serve(&plan, planned, &mut Discard);
             (planned.config.mode, recorder.metrics().throughput_tokens_per_s)
         });
         let throughputs: Vec<(Mode, f64)> = throughputs.collect();

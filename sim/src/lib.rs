@@ -1,27 +1,15 @@
-//! The simulator: scenarios, the modelled executor, comparisons against bounds, and the command line.
+//! The simulator, a room per question: what is asked for ([`scenario`]), what comes of it ([`run`]), what many runs say
+//! ([`study`]), what a real executor does ([`live`]), and how far the two are apart ([`validate`]).
 
-pub mod capacity;
-pub mod compare;
-pub mod explore;
-pub mod facts;
-pub mod fields;
-mod horizon;
-pub mod inputs;
-pub mod json_lines;
-pub mod live;
-pub mod load;
-pub mod locate;
-pub mod modelled;
-pub mod numbers;
-pub mod output;
-pub mod parallel;
-pub mod plan;
-pub mod quick;
-pub mod repeats;
-pub mod run;
 pub mod scenario;
-pub mod shipped;
-pub mod steps;
-pub mod sweep;
-pub mod tune;
+
+pub mod run;
+
+pub mod study;
+
+pub mod live;
+
 pub mod validate;
+
+pub mod json_lines;
+pub mod parallel;

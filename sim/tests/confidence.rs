@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use engine::profile::{Covariance, Fit, Profile};
 use reports::{Confidence, Measures, SchedulerReport};
-use sim::compare::compare;
-use sim::load::parse;
-use sim::plan::Plan;
-use sim::repeats::confidence;
-use sim::run::{self, Discard};
+use sim::run::compare::compare;
+use sim::run::plan::Plan;
+use sim::run::repeats::confidence;
+use sim::run::serve::{Discard, serve};
+use sim::scenario::load::parse;
 
 const SCENARIO: &str = "\
 model: ouro-1.4b
@@ -25,7 +25,7 @@ fn plan(yaml: &str) -> Plan {
 }
 
 fn first(plan: &Plan) -> Vec<SchedulerReport> {
-    let Ok(reports) = compare(plan, |planned| run::run(plan, planned, &mut Discard));
+    let Ok(reports) = compare(plan, |planned| serve(plan, planned, &mut Discard));
     reports
 }
 

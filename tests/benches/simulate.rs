@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use sim::load::Loaded;
-use sim::plan::Plan;
-use sim::run::{self, Discard};
+use sim::run::plan::Plan;
+use sim::run::serve::{Discard, serve};
+use sim::scenario::load::Loaded;
 
 fn poisson_600s(criterion: &mut Criterion) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/bench/poisson_600s.yaml");
@@ -15,7 +15,7 @@ fn poisson_600s(criterion: &mut Criterion) {
     for planned in &plan.schedulers {
         group.bench_function(&planned.name, |bencher| {
             bencher.iter(|| {
-                let Ok(recorder) = run::run(&plan, planned, &mut Discard);
+                let Ok(recorder) = serve(&plan, planned, &mut Discard);
                 recorder.metrics()
             });
         });

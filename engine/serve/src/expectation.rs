@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use engine::architecture::Architecture;
 use engine::metrics::Slo;
-use sim::capacity;
-use sim::plan::{Plan, PlanError};
-use sim::run::{self, Discard};
-use sim::scenario::{Model, ProfileChoice, Scenario};
+use sim::run::capacity;
+use sim::run::plan::{Plan, PlanError};
+use sim::run::serve::{Discard, serve};
+use sim::scenario::model::ModelChoice;
+use sim::scenario::{ProfileChoice, Scenario};
 use traces::ArrivalsConfig;
 use traces::numbers::{RatePerS, Seconds};
 
@@ -49,7 +50,7 @@ pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
     };
     let said = |error: PlanError| format!("--profile {profile}: {error}");
     let plan = Plan::new(scenario.clone()).map_err(said)?;
-    let Ok(recorder) = run::run(&plan, &plan.schedulers[0], &mut Discard);
+    let Ok(recorder) = serve(&plan, &plan.schedulers[0], &mut Discard);
     let metrics = recorder.metrics();
     let full = metrics.steady.as_ref().map_or(metrics.throughput_tokens_per_s, |steady| steady.throughput_tokens_per_s);
     let (w, mode) = (config.max_num_seqs, mode_name(&config));
@@ -77,8 +78,9 @@ pub fn of(ready: &Ready, profile: &str) -> Result<String, String> {
 
 /// The released model of the same shape, by whose name profiles go.
 fn released(architecture: &Architecture) -> Architecture {
-    let same =
-        |released: &Architecture| Model::Custom(renamed(architecture, released)) == Model::Custom(released.clone());
+    let same = |released: &Architecture| {
+        ModelChoice::Custom(renamed(architecture, released)) == ModelChoice::Custom(released.clone())
+    };
     Architecture::BUILTIN
         .iter()
         .filter_map(|name| Architecture::builtin(name))

@@ -12,10 +12,11 @@ use engine::whole::Whole;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use sim::numbers::Count;
-use sim::plan::Plan;
+use sim::run::plan::Plan;
+use sim::scenario::model::ModelChoice;
+use sim::scenario::numbers::Count;
 use sim::scenario::{
-    Entry, FinishSettings, KvSettings, LiveSettings, ModeName, Model, OutputSettings, ProfileChoice, Scenario,
+    FinishSettings, KvSettings, LiveSettings, ModeName, OutputSettings, ProfileChoice, Scenario, SchedulerEntry,
     SchedulerSettings,
 };
 use traces::numbers::TokenCount;
@@ -33,7 +34,7 @@ pub struct Settings {
     scheduler: SchedulerSettings,
     kv: KvSettings,
     gate: Option<GateSpec>,
-    entry: Entry,
+    entry: SchedulerEntry,
     context_is_given: bool,
     blocks_are_given: bool,
 }
@@ -56,7 +57,7 @@ impl Settings {
         let Some(path) = path else { return Self::of(&Map::new()) };
         let at = |error: String| format!("{}: {error}", path.display());
         let text = std::fs::read_to_string(path).map_err(|error| at(error.to_string()))?;
-        let sections = sim::load::parse(&text).map_err(|error| at(error.to_string()))?;
+        let sections = sim::scenario::load::parse(&text).map_err(|error| at(error.to_string()))?;
         Self::of(&sections).map_err(at)
     }
 
@@ -80,7 +81,7 @@ impl Settings {
             scheduler: overlaid("scheduler", &scheduler, sections.get("scheduler"))?,
             kv: overlaid("kv", &kv, sections.get("kv"))?,
             gate,
-            entry: first.map_or(Ok(Entry::of(ModeName::Refill)), |entry| typed("compare.0", entry))?,
+            entry: first.map_or(Ok(SchedulerEntry::of(ModeName::Refill)), |entry| typed("compare.0", entry))?,
             context_is_given: has("scheduler", "max_context_tokens"),
             blocks_are_given: has("kv", "blocks"),
         })
@@ -164,7 +165,7 @@ impl Settings {
         let tokens = |count: u32| TokenCount::try_from(Whole(count.into())).map_err(|error| error.to_string());
         let requests = self.scheduler.max_num_seqs.0.saturating_mul(4);
         Ok(Scenario {
-            model: Model::Custom(architecture),
+            model: ModelChoice::Custom(architecture),
             profile: ProfileChoice::Roofline {
                 gpu: "h200".into(),
                 bandwidth_share: Default::default(),
@@ -245,7 +246,7 @@ mod tests {
     }
 
     fn read(yaml: &str) -> Result<Settings, String> {
-        Settings::of(&sim::load::parse(yaml).unwrap())
+        Settings::of(&sim::scenario::load::parse(yaml).unwrap())
     }
 
     #[test]

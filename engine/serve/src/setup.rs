@@ -15,7 +15,7 @@ use engine::scheduler::{Scheduler, SchedulerConfig};
 use engine::submission::Sampling;
 use engine::units::{Depth, Nanos};
 use engine::wall_clock::WallClock;
-use sim::live::Device;
+use sim::live::LiveDevice;
 
 use crate::engine_thread::{self, Engine};
 use crate::model::Model;
@@ -37,8 +37,8 @@ pub struct Run {
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Where it runs.
-    #[arg(long, value_enum, default_value_t = Device::Cpu)]
-    pub device: Device,
+    #[arg(long, value_enum, default_value_t = LiveDevice::Cpu)]
+    pub device: LiveDevice,
     /// A scenario, of which `scheduler`, `kv`, `exits` and the first entry of `compare` are used.
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
@@ -89,8 +89,8 @@ impl Run {
         }
         let make = Make { run: self.clone(), settings: settings.clone(), folder: folder.clone(), gate };
         let engine = match self.device {
-            Device::Cpu => engine_thread::start(max_queue, move || make.cpu()),
-            Device::Cuda => engine_thread::start(max_queue, move || make.cuda()),
+            LiveDevice::Cpu => engine_thread::start(max_queue, move || make.cpu()),
+            LiveDevice::Cuda => engine_thread::start(max_queue, move || make.cuda()),
         }?;
         let config = engine.config;
         if let Some(depth) = self.min_depth.filter(|&depth| Depth(depth) < config.r_min) {

@@ -92,7 +92,7 @@ pub enum Pressure {
 }
 
 /// The KV pool.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KvConfig {
     /// Where the KV of each loop is kept.
     pub layout: Layout,
@@ -109,7 +109,7 @@ pub struct KvConfig {
 }
 
 /// Everything that a schedule depends on.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SchedulerConfig {
     /// Which batches are formed.
     pub mode: Mode,

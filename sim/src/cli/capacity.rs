@@ -2,8 +2,8 @@
 
 use clap::Args;
 use miette::{Report, miette};
-use sim::capacity;
-use sim::plan::Plan;
+use sim::run::plan::Plan;
+use sim::study::capacity;
 
 use super::{Chosen, show};
 

@@ -6,10 +6,10 @@ use clap::Args;
 use engine::architecture::Architecture;
 use miette::{Report, miette};
 use reports::ABOVE_S_E2E;
-use sim::explore::{self, Split};
-use sim::load::{self, LoadError};
-use sim::plan::Plan;
-use sim::scenario::Model;
+use sim::run::plan::Plan;
+use sim::scenario::load::{self, LoadError};
+use sim::scenario::model::ModelChoice;
+use sim::study::explore::{self, Split};
 
 use super::{Chosen, show};
 
@@ -51,7 +51,7 @@ pub(super) fn serve(arguments: &ExploreArguments) -> Result<(), Report> {
 fn read(path: &Path) -> Result<Vec<Architecture>, Report> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| show::load_error(LoadError::Read { path: path.into(), source }))?;
-    let models: Vec<Model> = load::parse(&text).map_err(|source| {
+    let models: Vec<ModelChoice> = load::parse(&text).map_err(|source| {
         show::load_error(LoadError::Yaml { path: path.into(), text: text.clone(), source: Box::new(source) })
     })?;
     models.iter().map(|model| model.architecture().map_err(|error| miette!("{error}"))).collect()

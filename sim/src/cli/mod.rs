@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use miette::{Report, miette};
 use reports::Results;
-use sim::inputs::Inputs;
-use sim::load::Loaded;
+use sim::scenario::inputs::Inputs;
+use sim::scenario::load::Loaded;
 
 /// Simulates schedulers for looped language models on the same requests, and compares them with full depth and the bounds.
 #[derive(Parser)]
@@ -61,7 +61,7 @@ struct Chosen {
 /// Does what the arguments say; prints to stdout.
 pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
     match arguments.command {
-        None => simulate::serve(&arguments.simulate),
+        None => simulate::run(&arguments.simulate),
         Some(Command::Capacity(arguments)) => capacity::serve(&arguments),
         Some(Command::Explore(arguments)) => explore::serve(&arguments),
         Some(Command::Tune(arguments)) => tune::serve(&arguments),

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use miette::{LabeledSpan, MietteDiagnostic, NamedSource, Report, miette};
-use sim::load::{LoadError, Loaded, Wording};
-use sim::locate;
-use sim::plan::PlanError;
-use sim::sweep::SweepError;
+use sim::run::plan::PlanError;
+use sim::scenario::load::{LoadError, Loaded, Wording};
+use sim::scenario::locate;
+use sim::study::sweep::SweepError;
 use sim::validate::{Protocol, ProtocolError};
 
 /// Prints to stdout; a reader that has seen enough is no error.

@@ -7,12 +7,13 @@ use engine::whole;
 use miette::{Report, miette};
 use reports::validation::{validation_text, write_validation};
 use reports::{Confidence, ReportError, Results, SchedulerReport, WriteOptions};
-use sim::inputs::Inputs;
-use sim::live::{self, Device, Engine, LiveError};
-use sim::load::Loaded;
-use sim::output::{FileSink, Files};
-use sim::plan::Plan;
-use sim::{compare, repeats, run, steps};
+use sim::live::{self, Engine, LiveDevice, LiveError};
+use sim::run::output::{FileSink, Files};
+use sim::run::plan::Plan;
+use sim::run::serve::serve;
+use sim::run::{compare, repeats, steps};
+use sim::scenario::inputs::Inputs;
+use sim::scenario::load::Loaded;
 use traces::file::write::FileWriter;
 
 use super::{Chosen, keep, show};
@@ -26,13 +27,13 @@ pub(super) struct SimulateArguments {
     only: Option<String>,
     /// Runs every scheduler for real, too, and compares.
     #[arg(long, value_name = "DEVICE", conflicts_with = "steps")]
-    live: Option<Device>,
+    live: Option<LiveDevice>,
     /// Prints the first N steps of a single scheduler as CSV, and nothing else.
     #[arg(long, value_name = "N", value_parser = whole::parse::<u64>)]
     steps: Option<u64>,
 }
 
-pub(super) fn serve(arguments: &SimulateArguments) -> Result<(), Report> {
+pub(super) fn run(arguments: &SimulateArguments) -> Result<(), Report> {
     let chosen = arguments.chosen.as_ref().expect("clap asks for a scenario where there is no subcommand");
     let loaded = chosen.load()?;
     let dir = chosen.out(&loaded);
@@ -76,7 +77,7 @@ fn validate(plan: &Plan, engine: &mut Engine, name: &str, dir: &Path) -> Result<
     // Before any file is made.
     engine.prepare(&plan.scenario)?;
     let mut files = Files::create(dir, &plan.scenario.output)?;
-    let live::Outcome { validation, schedulers, recordings } = live::validate(plan, engine, name, &mut files)?;
+    let live::LiveComparison { validation, schedulers, recordings } = live::validate(plan, engine, name, &mut files)?;
     files.finish()?;
     recordings.into_iter().try_for_each(FileWriter::finish)?;
     write_validation(&validation, dir, plan.scenario.output.plots)?;
@@ -98,7 +99,7 @@ fn run_all(plan: &Plan, dir: &Path) -> reports::Result<(Vec<SchedulerReport>, Fi
     let mut files = Files::create(dir, &plan.scenario.output)?;
     let requests = plan.workload.requests();
     let schedulers = compare::compare(plan, |planned| {
-        run::run(plan, planned, &mut FileSink::new(&mut files, &planned.name, requests))
+        serve(plan, planned, &mut FileSink::new(&mut files, &planned.name, requests))
     })?;
     Ok((schedulers, files))
 }

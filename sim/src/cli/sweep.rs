@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use miette::{Report, miette};
 use reports::Results;
-use sim::load::Loaded;
-use sim::sweep::{self, Journal, Points, Shard, SweepError};
+use sim::scenario::load::Loaded;
+use sim::study::sweep::{self, Journal, Points, Shard, SweepError};
 
 use super::{Chosen, keep, show};
 

@@ -2,8 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use miette::{Report, miette};
-use sim::plan::Plan;
-use sim::tune;
+use sim::run::plan::Plan;
+use sim::study::tune;
 
 use super::{Chosen, show};
 

@@ -7,7 +7,7 @@ use engine::wall_clock::WallClock;
 use miette::{Report, miette};
 use reports::Results;
 use reports::validation::protocol::{protocol_text, write_protocol};
-use sim::live::{Device, Engine};
+use sim::live::{Engine, LiveDevice};
 use sim::validate::{Predicted, Protocol, Session, inputs, journal_file, outline, runs};
 
 use super::{keep, show};
@@ -18,7 +18,7 @@ pub(super) struct ValidateArguments {
     protocol: PathBuf,
     /// Measures what has not been measured yet, and compares; without it, the runs are only predicted and listed.
     #[arg(long, value_name = "DEVICE")]
-    live: Option<Device>,
+    live: Option<LiveDevice>,
     /// Begins no live run that would end later than this, such as 600s or 10m; run again to go on.
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "live")]
     budget: Option<f64>,

@@ -20,14 +20,14 @@ use reports::ReportError;
 use serde::{Deserialize, Serialize};
 use traces::{ExitsConfig, TracesError};
 
-use crate::plan::{Plan, Planned};
-use crate::run::{self, RunError, Sink};
+use crate::run::plan::{Plan, Planned};
+use crate::run::serve::{RunError, Sink, serve_on};
 use crate::scenario::{Scenario, WeightsChoice};
 
 /// Where a live run takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub enum Device {
+pub enum LiveDevice {
     /// This machine's cores.
     Cpu,
     /// The first NVIDIA GPU.
@@ -65,13 +65,13 @@ impl From<CudaError> for LiveError {
 
 /// A device, opened when it is first needed, and the last model that ran on it: runs of one model load or draw it once.
 pub struct Engine {
-    pub(super) device: Device,
+    pub(super) device: LiveDevice,
     gpu: Option<cuda::Device>,
-    model: Option<Model>,
+    model: Option<LoadedModel>,
 }
 
 /// A model's parameters, and which they are.
-struct Model {
+struct LoadedModel {
     architecture: Architecture,
     choice: WeightsChoice,
     weights: Placed,
@@ -94,7 +94,7 @@ pub(crate) struct Ran {
 
 impl Engine {
     /// Of a device that is not opened yet.
-    pub fn new(device: Device) -> Self {
+    pub fn new(device: LiveDevice) -> Self {
         Self { device, gpu: None, model: None }
     }
 
@@ -105,7 +105,7 @@ impl Engine {
     pub fn prepare(&mut self, scenario: &Scenario) -> Result<(), LiveError> {
         let architecture = scenario.model.architecture()?;
         let choice = scenario.weights();
-        let same = |model: &Model| model.choice == choice && model.architecture == architecture;
+        let same = |model: &LoadedModel| model.choice == choice && model.architecture == architecture;
         if self.model.as_ref().is_some_and(same) {
             return Ok(());
         }
@@ -118,14 +118,14 @@ impl Engine {
         loaded.iter().flat_map(Weights::warnings).for_each(|warning| eprintln!("live.weights: {warning}"));
         let seed = if let WeightsChoice::Random(seed) = choice { seed } else { 0 };
         let weights = match self.device {
-            Device::Cpu => Placed::Host(loaded.unwrap_or_else(|| Weights::random(&architecture, seed))),
-            Device::Cuda => {
+            LiveDevice::Cpu => Placed::Host(loaded.unwrap_or_else(|| Weights::random(&architecture, seed))),
+            LiveDevice::Cuda => {
                 // Random weights are made on the device.
                 let source = loaded.as_ref().map_or(WeightSource::Random { seed }, WeightSource::Loaded);
                 Placed::Gpu(CudaModel::new(self.gpu()?, &architecture, source)?, None)
             }
         };
-        self.model = Some(Model { architecture, choice, weights });
+        self.model = Some(LoadedModel { architecture, choice, weights });
         Ok(())
     }
 
@@ -169,7 +169,7 @@ impl Engine {
 
     /// Frees what the last run left on the device, except for the weights.
     pub(super) fn clear(&mut self) {
-        if let Some(Model { weights: Placed::Gpu(_, last), .. }) = &mut self.model {
+        if let Some(LoadedModel { weights: Placed::Gpu(_, last), .. }) = &mut self.model {
             *last = None;
         }
     }
@@ -244,7 +244,7 @@ where
     S: Sink<Error = ReportError>,
 {
     let mut clock = WallClock::start();
-    let recorder = run::run_on(executor, &mut clock, plan, planned, sink).map_err(|error| match error {
+    let recorder = serve_on(executor, &mut clock, plan, planned, sink).map_err(|error| match error {
         RunError::Executor(error) => error.into(),
         RunError::Sink(error) => LiveError::Report(error),
     })?;

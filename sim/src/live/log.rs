@@ -10,8 +10,8 @@ use engine::units::Nanos;
 use reports::ReportError;
 use serde::{Deserialize, Serialize};
 
-use crate::output::FileSink;
-use crate::run::Sink;
+use crate::run::output::FileSink;
+use crate::run::serve::Sink;
 
 /// One step, without its rows; in files a list, since there are many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Whether this machine's memory holds a run on its cores: every page of the KV pool is written before the first request.
 
-use crate::plan::{Plan, PlanError};
+use crate::run::plan::{Plan, PlanError};
 
 /// Checks that the pool fits into what is free.
 ///

@@ -1,14 +1,14 @@
 //! `--live`: the same requests through the model and through the engine, and what the model got wrong.
 
+mod description;
 mod device;
-mod facts;
+mod errors;
 mod log;
-mod measure;
 mod memory;
 mod replay;
 
-pub use device::{Device, Engine, LiveError};
-pub use facts::check_baseline;
+pub use description::check_baseline;
+pub use device::{Engine, LiveDevice, LiveError};
 pub use replay::recordings;
 
 use engine::metrics::{Recorder, RunMetrics};
@@ -18,12 +18,13 @@ use reports::{Bounds, SchedulerReport};
 use serde::{Deserialize, Serialize};
 use traces::file::write::FileWriter;
 
-use crate::compare;
-use crate::output::{FileSink, Files};
-use crate::plan::{Plan, Planned};
-use crate::run;
+use crate::run::compare;
+use crate::run::output::{FileSink, Files};
+use crate::run::plan::{Plan, Planned};
+use crate::run::serve::serve;
+use crate::run::speed;
+pub(crate) use errors::step_times;
 pub(crate) use log::{Log, Logged};
-pub(crate) use measure::step_times;
 
 /// A run on either side: its metrics, and what is kept to compare it step by step and request by request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ pub(crate) struct Served {
 }
 
 /// A validation, and the same runs as a report.
-pub struct Outcome {
+pub struct LiveComparison {
     /// Predicted against measured.
     pub validation: Validation,
     /// Every scheduler twice, predicted and measured (the first live run).
@@ -46,7 +47,7 @@ pub struct Outcome {
 ///
 /// # Errors
 /// The engine cannot run the plan, or a file cannot be written.
-pub fn validate(plan: &Plan, engine: &mut Engine, title: &str, files: &mut Files) -> Result<Outcome, LiveError> {
+pub fn validate(plan: &Plan, engine: &mut Engine, title: &str, files: &mut Files) -> Result<LiveComparison, LiveError> {
     let mut measured: Vec<Vec<(Recorder, Log)>> = plan.schedulers.iter().map(|_| Vec::new()).collect();
     let mut predicted_plan = plan.clone();
     let mut recordings = Vec::new();
@@ -73,7 +74,7 @@ pub fn validate(plan: &Plan, engine: &mut Engine, title: &str, files: &mut Files
     for planned in &predicted_plan.schedulers {
         let label = format!("{}, predicted", planned.name);
         let mut sink = Logged::new(Some(FileSink::new(files, &label, plan.workload.requests())));
-        let recorder = run::run(&predicted_plan, planned, &mut sink)?;
+        let recorder = serve(&predicted_plan, planned, &mut sink)?;
         predicted.push((recorder, sink.into_log()));
     }
     let served = |runs: &[(Recorder, Log)]| -> Vec<Served> {
@@ -87,14 +88,14 @@ pub fn validate(plan: &Plan, engine: &mut Engine, title: &str, files: &mut Files
         ..validation(&predicted_plan, &served(&predicted), &measured_runs)
     };
     let firsts = measured.iter().zip(&predicted).map(|(runs, predicted)| (&predicted.0, &runs[0].0));
-    Ok(Outcome { validation, schedulers: reports(plan, firsts.collect()), recordings })
+    Ok(LiveComparison { validation, schedulers: reports(plan, firsts.collect()), recordings })
 }
 
 /// Sets the plan's schedulers, predicted, against their live runs, all with as many repeats. Title, device and exits are
 /// left to the caller.
 pub(crate) fn validation(plan: &Plan, predicted: &[Served], measured: &[Vec<Served>]) -> Validation {
     let repeats = measured.first().map_or(0, Vec::len);
-    let bounds = |runs: Vec<RunMetrics>| if plan.online() { Vec::new() } else { compare::bounds(plan, &runs) };
+    let bounds = |runs: Vec<RunMetrics>| if plan.online() { Vec::new() } else { speed::bounds(plan, &runs) };
     let predicted_bounds = bounds(predicted.iter().map(|run| run.metrics.clone()).collect());
     // Offline both sides do the same work, which journals of older programs do not tell.
     let done = |(live, model): (&Vec<Served>, &Served), repeat: usize| {
@@ -108,19 +109,19 @@ pub(crate) fn validation(plan: &Plan, predicted: &[Served], measured: &[Vec<Serv
         if plan.scenario.output.floor && !plan.online() { compare::at_floor(&plan.at_floor()) } else { Vec::new() };
     let scheduler = |(index, planned): (usize, &Planned)| {
         let (model, runs) = (&predicted[index], &measured[index]);
-        let side = |run: &Served, bounds: &[Bounds]| measure::headline(&run.metrics, bounds.get(index));
+        let side = |run: &Served, bounds: &[Bounds]| errors::headline(&run.metrics, bounds.get(index));
         let live: Vec<_> = runs.iter().zip(&measured_bounds).map(|(run, bounds)| side(run, bounds)).collect();
         let first_difference =
             (!plan.online()).then(|| runs.iter().find_map(|run| model.log.first_difference(&run.log)));
         SchedulerValidation {
             name: planned.name.clone(),
-            metrics: measure::compare(&side(model, &predicted_bounds), &live),
+            metrics: errors::compare(&side(model, &predicted_bounds), &live),
             floor: floors.get(index).copied(),
             batches_identical: first_difference.as_ref().map(Option::is_none),
             first_difference: first_difference.flatten(),
-            ks_distance: measure::ks_distances(&model.log, &runs[0].log),
-            stages: measure::stages(model, &runs[0]),
-            step_pairs: measure::step_pairs(model, &runs[0]),
+            ks_distance: errors::ks_distances(&model.log, &runs[0].log),
+            stages: errors::stages(model, &runs[0]),
+            step_pairs: errors::step_pairs(model, &runs[0]),
             load: None,
         }
     };
@@ -144,7 +145,7 @@ pub(crate) fn validation(plan: &Plan, predicted: &[Served], measured: &[Vec<Serv
 fn reports(plan: &Plan, runs: Vec<(&Recorder, &Recorder)>) -> Vec<SchedulerReport> {
     let bounds = |runs: &mut dyn Iterator<Item = &Recorder>| {
         let metrics: Vec<RunMetrics> = runs.map(Recorder::metrics).collect();
-        if plan.online() { Vec::new() } else { compare::bounds(plan, &metrics) }
+        if plan.online() { Vec::new() } else { speed::bounds(plan, &metrics) }
     };
     let predicted = bounds(&mut runs.iter().map(|(predicted, _)| *predicted));
     let measured = bounds(&mut runs.iter().map(|(_, measured)| *measured));

@@ -9,7 +9,7 @@ use traces::exits::replay;
 use traces::file::write::{Contents, FileWriter, RecordedRequest};
 use traces::{AllowedExits, Exits, ExitsConfig, TracesError};
 
-use crate::plan::{Plan, Planned};
+use crate::run::plan::{Plan, Planned};
 
 /// The files in which a live run's gate leaves its exits; none if it has no gate.
 pub fn recordings(plan: &Plan, dir: &Path) -> Vec<PathBuf> {

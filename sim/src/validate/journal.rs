@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use engine::scheduler::Finish;
 use serde::{Deserialize, Serialize};
-use traces::Exits;
 
 use crate::json_lines::{self, JournalError, JsonLines};
-use crate::live::{Device, Served};
-use crate::plan::{Plan, Planned};
+use crate::live::{LiveDevice, Served};
+use crate::run::key::{FileHashes, RunInputs, hash};
+use crate::run::plan::{Plan, Planned};
 use crate::scenario::LiveSettings;
-use crate::sweep::{Contents, hash};
+use crate::scenario::numbers::Count;
 
 /// The journal of a folder.
 pub fn journal_file(dir: &Path) -> PathBuf {
@@ -20,11 +19,11 @@ pub fn journal_file(dir: &Path) -> PathBuf {
 }
 
 /// Changes when journals of older programs must not be read.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// One scheduler's live run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct LiveRun {
     pub(super) key: String,
     pub(super) run: String,
     pub(super) scheduler: String,
@@ -42,7 +41,7 @@ pub(super) struct Entry {
     pub(super) served: Served,
 }
 
-impl Entry {
+impl LiveRun {
     /// From the start of its clock to its last token, in seconds.
     pub(super) fn seconds(&self) -> f64 {
         self.served.metrics.first_arrival_s + self.served.metrics.makespan_s
@@ -51,7 +50,7 @@ impl Entry {
 
 /// The lines of a folder's journal, by key.
 #[derive(Debug, Default)]
-pub(super) struct Known(BTreeMap<String, Entry>);
+pub(super) struct Known(BTreeMap<String, LiveRun>);
 
 /// The file, open for appending.
 pub(super) struct Journal(JsonLines);
@@ -61,7 +60,7 @@ impl Journal {
         JsonLines::open(journal_file(dir)).map(Self)
     }
 
-    pub(super) fn append(&self, entry: &Entry) -> Result<(), JournalError> {
+    pub(super) fn append(&self, entry: &LiveRun) -> Result<(), JournalError> {
         self.0.append(entry)
     }
 }
@@ -72,38 +71,25 @@ impl Known {
     /// # Errors
     /// The file cannot be read.
     pub(super) fn read(dir: &Path) -> Result<Self, JournalError> {
-        match json_lines::read::<Entry>(&journal_file(dir)) {
+        match json_lines::read::<LiveRun>(&journal_file(dir)) {
             Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             lines => Ok(Self(lines?.into_iter().map(|entry| (entry.key.clone(), entry)).collect())),
         }
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+    pub(super) fn get(&self, key: &str) -> Option<&LiveRun> {
         self.0.get(key)
     }
 
-    pub(super) fn insert(&mut self, entry: Entry) {
+    pub(super) fn insert(&mut self, entry: LiveRun) {
         self.0.insert(entry.key.clone(), entry);
     }
 }
 
 /// A hash of everything that a live run depends on. The profile is not among it, except for what the scheduler is told of it:
 /// after another calibration the same measurements are set against new predictions.
-pub(super) fn key(device: Device, plan: &Plan, planned: &Planned, repeat: u32, contents: &Contents) -> String {
-    let scenario = &plan.scenario;
-    let mut workload = scenario.workload.clone();
-    if let Some(file) = &mut workload.file {
-        *file = contents.hash(file).into();
-    }
+pub(super) fn key(device: LiveDevice, plan: &Plan, planned: &Planned, repeat: u32, hashes: &FileHashes) -> String {
     // Blocks are in the scheduler's settings, whoever chose their number.
-    let live = LiveSettings { repeats: crate::numbers::Count(1), kv_fraction: None, ..scenario.live.clone() };
-    let exits = if matches!(planned.exits, Exits::FullDepth(_)) { None } else { Some(&scenario.exits) };
-    let finish = (planned.config.finish == Finish::Eos).then_some(scenario.scheduler.finish);
-    let inputs = (
-        (FORMAT, device, repeat),
-        (&plan.model, workload, scenario.seed, exits, finish),
-        (scenario.kv.plane_copies, scenario.slo, live),
-        format!("{:?}", planned.config),
-    );
-    hash(&serde_json::to_vec(&inputs).expect("a scenario is JSON"))
+    let live = LiveSettings { repeats: Count(1), kv_fraction: None, ..plan.scenario.live.clone() };
+    hash(&(FORMAT, device, repeat, live, RunInputs::of(plan, planned, hashes)))
 }

@@ -5,17 +5,17 @@
 
 mod jobs;
 mod journal;
-mod measure;
 mod outline;
 mod predict;
 mod protocol;
 mod raw;
 mod report;
 mod runs;
+mod session;
 
 pub use journal::journal_file;
-pub use measure::{MeasureError, Progress, Session};
 pub use outline::outline;
 pub use predict::Predicted;
 pub use protocol::{Protocol, ProtocolError, RunEntry};
-pub use runs::{Run, inputs, runs};
+pub use runs::{PlannedRun, inputs, runs};
+pub use session::{MeasureError, Progress, Session};

@@ -7,13 +7,13 @@ use reports::{ABOVE_S_E2E, Cell, Grid, is_above};
 
 use super::jobs::{Job, jobs};
 use super::predict::Predicted;
-use super::runs::Run;
-use crate::compare;
-use crate::live::Device;
-use crate::sweep::Contents;
+use super::runs::PlannedRun;
+use crate::live::LiveDevice;
+use crate::run::key::FileHashes;
+use crate::run::speed;
 
 /// The table of all runs, and the live time of each tier and repeat: of what runs have in common, such as a baseline, that of the first.
-pub fn outline(runs: &[Run], predicted: &Predicted) -> String {
+pub fn outline(runs: &[PlannedRun], predicted: &Predicted) -> String {
     let mut grid = Grid::new([
         "run",
         "tier",
@@ -31,10 +31,10 @@ pub fn outline(runs: &[Run], predicted: &Predicted) -> String {
         "live, s",
     ]);
     // Any device: keys are only compared.
-    let (device, contents) = (Device::Cuda, Contents::default());
+    let (device, hashes) = (LiveDevice::Cuda, FileHashes::default());
     let mut keys = BTreeSet::new();
     let mut new: Vec<Job> = jobs(runs);
-    new.retain(|job| keys.insert(job.key(runs, device, &contents)));
+    new.retain(|job| keys.insert(job.key(runs, device, &hashes)));
     let mut above = false;
     for (index, run) in runs.iter().enumerate() {
         above |= push(run, index, predicted, &new, &mut grid);
@@ -56,11 +56,11 @@ fn mean_ms(latency: &LatencySummary) -> Option<f64> {
 }
 
 /// A row per scheduler, with the live runs that are `new` here; returns whether a speed-up is above S_e2e.
-fn push(run: &Run, index: usize, predicted: &Predicted, new: &[Job], grid: &mut Grid) -> bool {
+fn push(run: &PlannedRun, index: usize, predicted: &Predicted, new: &[Job], grid: &mut Grid) -> bool {
     let mut above = false;
     for (at, part) in run.parts.iter().enumerate() {
         let metrics: Vec<_> = predicted.part(index, at).iter().map(|run| run.metrics.clone()).collect();
-        let bounds = if run.online() { Vec::new() } else { compare::bounds(&part.plan, &metrics) };
+        let bounds = if run.online() { Vec::new() } else { speed::bounds(&part.plan, &metrics) };
         for (scheduler, planned) in part.plan.schedulers.iter().enumerate() {
             let here = |job: &&Job| (job.run, job.part, job.scheduler) == (index, at, scheduler);
             let live_runs = new.iter().filter(here).count() as f64;

@@ -2,23 +2,23 @@
 
 use std::convert::Infallible;
 
-use super::runs::Run;
+use super::runs::PlannedRun;
 use crate::live::{Logged, Served};
 use crate::parallel::try_map;
-use crate::run;
+use crate::run::serve::serve;
 
 /// By run, part and scheduler.
 pub struct Predicted(Vec<Vec<Vec<Served>>>);
 
 impl Predicted {
     /// Runs every scheduler of every run on the modelled device.
-    pub fn new(runs: &[Run]) -> Self {
+    pub fn new(runs: &[PlannedRun]) -> Self {
         let parts: Vec<_> = runs.iter().flat_map(|run| &run.parts).collect();
         let Ok(served) = try_map(parts.len(), |index| {
             let plan = &parts[index].plan;
             let served = plan.schedulers.iter().map(|planned| {
                 let mut sink = Logged::new(None);
-                let recorder = run::run(plan, planned, &mut sink).expect("a log takes every step");
+                let recorder = serve(plan, planned, &mut sink).expect("a log takes every step");
                 Served { metrics: recorder.metrics(), log: sink.into_log() }
             });
             Ok::<_, Infallible>(served.collect::<Vec<_>>())

@@ -9,10 +9,10 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use traces::numbers::{RatePerS, Seconds};
 
-use crate::fields::Fields;
-use crate::load::{self, LoadError, Loaded};
-use crate::numbers::{Count, Factor, Repeats};
 use crate::scenario::Scenario;
+use crate::scenario::fields::Fields;
+use crate::scenario::load::{self, LoadError, Loaded};
+use crate::scenario::numbers::{Count, Factor, Repeats};
 
 /// The file's fields; see `docs/validate.md` for each one's meaning and default.
 #[derive(Clone, Debug, Deserialize)]

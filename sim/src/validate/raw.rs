@@ -8,7 +8,7 @@ use engine::request::RequestId;
 use reports::{LiveRun, LiveStep, ReportError, write_live_requests, write_live_steps};
 
 use super::jobs::Job;
-use super::measure::Session;
+use super::session::Session;
 use crate::live::{Served, step_times};
 
 impl Session<'_> {

@@ -6,12 +6,12 @@ use reports::validation::protocol::{self as report, CapacityPair, ProtocolRun, T
 use reports::validation::{Load, Validation};
 
 use super::jobs::{Job, of_run};
-use super::journal::Entry;
-use super::measure::Session;
+use super::journal::LiveRun;
 use super::protocol::Protocol;
-use super::runs::{Carries, Run, is_baseline};
-use crate::facts;
+use super::runs::{Carries, PlannedRun, is_baseline};
+use super::session::Session;
 use crate::live::{self, Served};
+use crate::run::facts;
 
 impl Session<'_> {
     /// The report of everything that is measured; a run counts as often as all of its schedulers have been run.
@@ -22,7 +22,7 @@ impl Session<'_> {
         let entries =
             || (0..self.runs.len()).flat_map(|run| of_run(self.runs, run)).filter_map(|job| self.measured(job));
         let all =
-            |value: fn(&Entry) -> &str| entries().map(value).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
+            |value: fn(&LiveRun) -> &str| entries().map(value).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
         facts.push(("KV blocks".into(), first.scenario.kv.blocks.0.to_string()));
         facts.push(("measured on".into(), all(|entry| &entry.device).join(", ")));
         facts.push(("measured by revision".into(), all(|entry| &entry.revision).join(", ")));
@@ -125,7 +125,7 @@ fn agreed(runs: &[bool]) -> Option<bool> {
     rest.iter().all(|other| other == first).then_some(*first)
 }
 
-fn untested(run: &Run, part: usize, carries: &Carries) -> CapacityPair {
+fn untested(run: &PlannedRun, part: usize, carries: &Carries) -> CapacityPair {
     let plan = &run.parts[part].plan;
     CapacityPair {
         group: run.group().into(),

@@ -10,15 +10,15 @@ use traces::numbers::{RatePerS, RequestCount};
 use traces::{ArrivalsConfig, ExitsConfig};
 
 use super::protocol::{Protocol, ProtocolError, RunEntry};
-use crate::capacity;
-use crate::inputs::Inputs;
 use crate::live::{self, Engine};
-use crate::plan::{Plan, PlanError};
+use crate::run::capacity;
+use crate::run::plan::{Plan, PlanError};
 use crate::scenario::Scenario;
+use crate::scenario::inputs::Inputs;
 
 /// One run of a protocol, ready.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct PlannedRun {
     /// What the protocol says of it.
     pub entry: RunEntry,
     /// Offline all schedulers serve one workload; online each has a plan of its own, at its own rate.
@@ -43,7 +43,7 @@ pub(super) struct Part {
     pub(super) load: Option<Load>,
 }
 
-impl Run {
+impl PlannedRun {
     /// The group that it belongs to.
     pub(super) fn group(&self) -> &str {
         self.entry.group.as_ref().unwrap_or(&self.entry.name)
@@ -59,7 +59,7 @@ impl Run {
 ///
 /// # Errors
 /// The first run that cannot be made, and the field at fault.
-pub fn runs(protocol: &Protocol, engine: Option<&mut Engine>) -> Result<Vec<Run>, ProtocolError> {
+pub fn runs(protocol: &Protocol, engine: Option<&mut Engine>) -> Result<Vec<PlannedRun>, ProtocolError> {
     let mut planner = Planner { protocol, engine, capacities: BTreeMap::new() };
     if protocol.runs.is_empty() {
         return Err(ProtocolError { keys: vec!["runs".into()], reason: "name at least one run".into() });
@@ -75,7 +75,7 @@ pub fn runs(protocol: &Protocol, engine: Option<&mut Engine>) -> Result<Vec<Run>
 }
 
 /// Every given capacity is some scheduler's.
-fn check_capacities(protocol: &Protocol, runs: &[Run]) -> Result<(), ProtocolError> {
+fn check_capacities(protocol: &Protocol, runs: &[PlannedRun]) -> Result<(), ProtocolError> {
     let schedulers = runs.iter().flat_map(|run| &run.parts).flat_map(|part| &part.plan.schedulers);
     let names: BTreeSet<&str> = schedulers.map(|planned| planned.name.as_str()).collect();
     match protocol.capacity_per_s.keys().find(|name| !names.contains(name.as_str())) {
@@ -91,7 +91,7 @@ fn check_capacities(protocol: &Protocol, runs: &[Run]) -> Result<(), ProtocolErr
 }
 
 /// What a protocol and its runs read.
-pub fn inputs(protocol: &Protocol, runs: &[Run]) -> Inputs {
+pub fn inputs(protocol: &Protocol, runs: &[PlannedRun]) -> Inputs {
     let mut inputs = Inputs::default();
     [&protocol.path].into_iter().chain(&protocol.base).for_each(|path| inputs.add(path));
     runs.iter().flat_map(|run| &run.parts).for_each(|part| inputs.add_scenario(&part.plan.scenario));
@@ -106,7 +106,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn run(&mut self, index: usize) -> Result<Run, ProtocolError> {
+    fn run(&mut self, index: usize) -> Result<PlannedRun, ProtocolError> {
         let entry = self.protocol.runs[index].clone();
         let scenario = self.protocol.scenario(index)?;
         let blame = |error: PlanError| self.protocol.blame(index, &error.path, error.reason);
@@ -117,11 +117,11 @@ impl Planner<'_> {
             if let Some(field) = entry.rate_share.map(|_| "rate_share").or(entry.window_s.map(|_| "window_s")) {
                 return Err(at_run(index, field, "all requests of an offline run are there at its start".into()));
             }
-            return Ok(Run { entry, parts: vec![Part { plan, load: None }], capacities: BTreeMap::new() });
+            return Ok(PlannedRun { entry, parts: vec![Part { plan, load: None }], capacities: BTreeMap::new() });
         }
         let capacities = self.capacities(index, &plan)?;
         let parts = (0..plan.schedulers.len()).map(|scheduler| self.part(index, &plan, scheduler, &capacities));
-        Ok(Run { parts: parts.collect::<Result<_, _>>()?, entry, capacities })
+        Ok(PlannedRun { parts: parts.collect::<Result<_, _>>()?, entry, capacities })
     }
 
     /// One scheduler of an online run, at its own rate.

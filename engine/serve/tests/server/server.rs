@@ -8,7 +8,7 @@ use serve::engine_thread::Engine;
 use serve::http::{Guard, Limits, Server as Http};
 use serve::model::Model;
 use serve::setup::{Ready, Run};
-use sim::live::Device;
+use sim::live::LiveDevice;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -25,7 +25,14 @@ pub(crate) fn folder() -> PathBuf {
 
 /// How to run a model in tests.
 pub(crate) fn run(model: &Path, scenario: Option<PathBuf>) -> Run {
-    Run { model: Some(model.into()), device: Device::Cpu, scenario, exit_threshold: None, min_depth: None, threads: 1 }
+    Run {
+        model: Some(model.into()),
+        device: LiveDevice::Cpu,
+        scenario,
+        exit_threshold: None,
+        min_depth: None,
+        threads: 1,
+    }
 }
 
 /// A server that answers until it is dropped.
