@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use engine::architecture::Architecture;
-use engine::models::folder::ModelFolder;
+use engine::live::weights::folder::ModelFolder;
 use engine::units::Depth;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use engine::batch::Stage;
 use engine::metrics::{Recorder, RunMetrics};
 use engine::request::Arrival;
-use engine::scheduler::{Mode, Overlap, SchedulerConfig, StageCosts};
+use engine::scheduler::{Mode, Overlap, SchedulerConfig};
 use engine::units::Nanos;
 use tests::{Exits, World, arrival, config, roofline};
 use traces::{AllowedExits, Workload};
@@ -46,7 +46,7 @@ fn one_slot_is_an_m_d_1_queue() {
 /// the scheduler reports, the other from the requests' latencies.
 #[test]
 fn littles_law_holds_in_every_mode() {
-    let adaptive = Mode::AdaptiveRefill(StageCosts::of(&roofline()));
+    let adaptive = Mode::AdaptiveRefill(roofline().stage_costs());
     for mode in [Mode::ContinuousBatching, Mode::NoRefill, Mode::Refill { min_coda_batch: 2 }, adaptive] {
         let mut profile = roofline();
         profile.core.delta_ms = 1.0;

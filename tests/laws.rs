@@ -21,7 +21,7 @@ fn modes(w: u32) -> impl Strategy<Value = Mode> {
         Just(Mode::NoRefill),
         (1..=w).prop_map(|min_coda_batch| Mode::Refill { min_coda_batch }),
         (0..40_u32).prop_map(|overhead| {
-            let costs = StageCosts::of(&roofline());
+            let costs = roofline().stage_costs();
             Mode::AdaptiveRefill(StageCosts { stage_overhead_us: overhead.into(), ..costs })
         }),
     ]

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use engine::batch::Stage;
-use engine::scheduler::{Mode, Overlap, SchedulerConfig, StageCosts};
+use engine::scheduler::{Mode, Overlap, SchedulerConfig};
 use engine::units::{Depth, Nanos};
 use tests::{Exits, World, arrival, config, roofline};
 
@@ -116,6 +116,6 @@ coda     c3
 /// nothing, so it does as K = 1 does.
 #[test]
 fn adaptive_refill_without_overheads_waits_for_nobody() {
-    let adaptive = timeline(Mode::AdaptiveRefill(StageCosts::of(&roofline())));
+    let adaptive = timeline(Mode::AdaptiveRefill(roofline().stage_costs()));
     assert_eq!(adaptive, timeline(Mode::Refill { min_coda_batch: 1 }));
 }

@@ -209,7 +209,7 @@ pub enum CalibrateError {
     },
     /// An output would replace a file that is read.
     #[error("--out: {0}")]
-    Output(engine::inputs::Clash),
+    Output(files::Clash),
     /// A measurement was cut off, and is not to be continued like this.
     #[error(
         "{} is an unfinished measurement of something else: delete it, or give another --out\n  there: {found}\n  now:   {expected}",
@@ -225,7 +225,7 @@ pub enum CalibrateError {
     },
     /// The model's weights.
     #[error(transparent)]
-    Weights(engine::models::weights::WeightsError),
+    Weights(engine::live::weights::WeightsError),
     /// A table or figure beside the profile could not be written.
     #[error(transparent)]
     Report(reports::ReportError),

@@ -2,28 +2,36 @@
 //!
 //! The scheduler is pure: it knows no clock, no device, no file, no randomness and no true exit depth.
 //! A [`batch::Batch`] is plain data; an [`executor::Executor`] runs it; the [`event_loop`] joins the two.
+//!
+//! All but [`live`] is pure, and is all that is compiled without the feature `live`. The feature `cuda` adds its GPU.
 
-pub mod architecture;
+// What passes between the parts.
 pub mod batch;
-pub mod bounds;
-pub mod conformance;
-pub mod cpu;
-#[cfg(feature = "cuda")]
-pub mod cuda;
-pub mod event_loop;
 pub mod executor;
 pub mod inbox;
-pub mod inputs;
-pub mod interval;
-pub mod kv;
-pub mod layout;
-pub mod live;
-pub mod metrics;
-pub mod models;
-pub mod profile;
 pub mod request;
-pub mod scheduler;
 pub mod submission;
 pub mod units;
-pub mod wall_clock;
+
+// Who decides.
+pub mod cost;
+pub mod event_loop;
+pub mod kv;
+pub mod layout;
+pub mod scheduler;
+
+// What a looped model is.
+pub mod architecture;
+pub mod models;
+
+// What a run costs and gains.
+pub mod bounds;
+pub mod metrics;
+pub mod profile;
+
+pub mod interval;
 pub mod whole;
+
+// Real runs.
+#[cfg(feature = "live")]
+pub mod live;

@@ -89,7 +89,7 @@ pub struct Ends {
     /// Any of these ends it. Without any, nothing does but its `max_output_tokens`.
     pub tokens: Arc<[u32]>,
     /// While it has fewer output tokens than this, none of `tokens` can be chosen: to a draw their logits are minus
-    /// infinity. At most [`crate::live::Banned::MAX`] tokens can be held back so.
+    /// infinity. A live executor says how many tokens can be held back so (`live::Banned::MAX`).
     pub min_tokens: u32,
 }
 

@@ -7,11 +7,11 @@ use std::fs;
 use std::path::Path;
 
 use engine::architecture::Architecture;
-use engine::models::folder::ModelFolder;
+use engine::live::weights::Weights;
+use engine::live::weights::folder::ModelFolder;
+use engine::live::weights::tensor::Tensor;
 use engine::models::initial_state::InitialState;
 use engine::models::rope::RopeScaling;
-use engine::models::tensor::Tensor;
-use engine::models::weights::Weights;
 use engine::units::Depth;
 use serde_json::{Map, Value, json};
 

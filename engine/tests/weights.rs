@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use engine::architecture::Architecture;
-use engine::models::tensor::{Dtype, Tensor};
-use engine::models::weights::{Weights, WeightsError};
+use engine::live::weights::tensor::{Dtype, Tensor};
+use engine::live::weights::{Weights, WeightsError};
 use safetensors::tensor::TensorView;
 
 fn tiny(name: &str) -> Architecture {

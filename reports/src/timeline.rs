@@ -13,8 +13,10 @@ use engine::event_loop::Step;
 use engine::units::Nanos;
 
 use crate::composition::write_composition;
+use files::PendingFile;
+
 use crate::error::{Result, at};
-use crate::file::PendingFile;
+use crate::file::{create, finish};
 
 /// Steps of each scheduler that a timeline shows unless told otherwise, about 5 MB.
 pub const TIMELINE_STEPS: u64 = 20_000;
@@ -44,7 +46,7 @@ impl TimelineWriter {
     /// # Errors
     /// The file cannot be created.
     pub fn create(path: &Path, max_steps: u64) -> Result<Self> {
-        let file = PendingFile::create(path)?;
+        let file = create(path)?;
         let out = BufWriter::new(file.handle());
         let text = String::from("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
         Ok(Self { file, out, max_steps, processes: Vec::new(), events: Events { text, process: 0, separator: "\n" } })
@@ -90,7 +92,7 @@ impl TimelineWriter {
         self.events.text.push_str("\n}}\n");
         self.write_out()?;
         self.out.flush().map_err(at(self.file.path()))?;
-        self.file.finish()
+        finish(self.file)
     }
 
     fn write_out(&mut self) -> Result<()> {

@@ -9,7 +9,6 @@
 mod csv;
 mod intake;
 mod parquet;
-pub mod pending;
 mod schedulers;
 pub mod write;
 

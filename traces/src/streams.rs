@@ -1,5 +1,6 @@
 //! Named random streams: one per purpose, so that adding a draw in one moves no other.
 
+use engine::models::counter::{STRIDE, mix};
 use rand_pcg::Pcg64;
 
 /// What a stream of random numbers is for.
@@ -13,9 +14,6 @@ pub enum Purpose {
     Exits = 3,
 }
 
-/// The golden ratio's odd 64-bit fraction, SplitMix64's increment.
-pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-
 /// The stream of a purpose.
 ///
 /// PCG streams of one state are correlated, so the state depends on the purpose as well.
@@ -26,15 +24,7 @@ pub fn stream(seed: u64, purpose: Purpose) -> Pcg64 {
 
 /// A 64-bit key of a seed and a purpose, for draws that are computed from a counter.
 pub fn key(seed: u64, purpose: Purpose) -> u64 {
-    mix(mix(seed).wrapping_add((purpose as u64).wrapping_mul(GAMMA)))
-}
-
-/// SplitMix64's output function (Stafford's variant 13): every input bit moves every output bit.
-#[inline]
-pub fn mix(state: u64) -> u64 {
-    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    state ^ (state >> 31)
+    mix(mix(seed).wrapping_add((purpose as u64).wrapping_mul(STRIDE)))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use calibrate::measurements::{self, medians};
 use clap::Args;
 use engine::profile::Profile;
 
-use super::{check::judge, keep_inputs, partial, read_profile, write_yaml};
+use super::{check::judge, keep_inputs, read_profile, write_yaml};
 
 #[derive(Args)]
 pub(crate) struct AdjustArgs {
@@ -25,7 +25,7 @@ pub(crate) struct AdjustArgs {
 }
 
 pub(crate) fn adjust(args: &AdjustArgs) -> Result<(), CalibrateError> {
-    keep_inputs([&args.profile, &args.measurements], [args.out.clone(), partial(&args.out)])?;
+    keep_inputs([&args.profile, &args.measurements], [&args.out])?;
     let profile = read_profile(&args.profile)?;
     let measured = measurements::read(&args.measurements)?.rows;
     let scaled = adjusted(&profile, &medians(&measured, false))?;

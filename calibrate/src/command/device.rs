@@ -7,14 +7,14 @@ use calibrate::measure::limits::Limits;
 use calibrate::measure::{Plan, Watch};
 use clap::{Args, ValueEnum};
 use engine::architecture::Architecture;
-use engine::cpu::{CpuExecutor, CpuOptions};
-use engine::cuda::{self, CudaError, CudaExecutor, CudaModel, CudaOptions, WeightSource};
 use engine::executor::Executor;
 use engine::live::LiveConfig;
-use engine::models::weights::Weights;
+use engine::live::cpu::{CpuExecutor, CpuOptions};
+use engine::live::cuda::{self, CudaError, CudaExecutor, CudaModel, CudaOptions, WeightSource};
+use engine::live::wall_clock::WallClock;
+use engine::live::weights::Weights;
 use engine::profile::{Buckets, Device};
 use engine::units::Nanos;
-use engine::wall_clock::WallClock;
 use engine::whole;
 
 use super::{layout, machine};
@@ -150,7 +150,7 @@ impl DeviceArgs {
             kv_tile_tokens: 0,
         };
         let options = CpuOptions { threads, ..CpuOptions::default() };
-        let make = |config| CpuExecutor::<engine::cpu::bf16>::new(model, &weights, config, options);
+        let make = |config| CpuExecutor::<engine::live::cpu::bf16>::new(model, &weights, config, options);
         job.run(&plan, &subject, make, &mut Watch { clock: &mut clock, waited: &mut machine::waited })
     }
 

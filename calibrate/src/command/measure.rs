@@ -12,8 +12,8 @@ use clap::Args;
 use engine::architecture::Architecture;
 use engine::executor::{Clock, Executor};
 use engine::live::LiveConfig;
+use engine::live::wall_clock::WallClock;
 use engine::profile::{Buckets, Device, Profile};
-use engine::wall_clock::WallClock;
 
 use super::device::{DeviceArgs, Job, REVISION, Subject};
 use super::{buckets, calm, keep_inputs, machine, model, profile_files, resamples, write_profile};

@@ -17,11 +17,11 @@ use calibrate::measurements::Measurement;
 use calibrate::plausible::Pace;
 use calibrate::tables;
 use engine::architecture::Architecture;
-use engine::inputs::check_outputs;
 use engine::layout::Layout;
-use engine::models::folder::ModelFolder;
+use engine::live::weights::folder::ModelFolder;
 use engine::profile::{Buckets, Profile};
 use engine::whole;
+use files::check_outputs;
 use reports::Timing;
 use serde_yaml::UserMessageFormatter;
 
@@ -136,7 +136,7 @@ fn write_profile(
 /// Everything that [`write_profile`] writes for a profile.
 fn profile_files(out: &Path) -> Vec<PathBuf> {
     let figures = figures::NAMES.map(|name| out.with_file_name(format!("{}.svg", figure_stem(out, name))));
-    [out.into(), partial(out), out.with_extension("parquet")].into_iter().chain(figures).collect()
+    [out.into(), out.with_extension("parquet")].into_iter().chain(figures).collect()
 }
 
 fn figure_stem(out: &Path, name: &str) -> String {
@@ -175,23 +175,6 @@ fn write_tables(
 fn write_yaml(profile: &Profile, out: &Path) -> Result<(), CalibrateError> {
     let text = serde_yaml::to_string(profile)
         .map_err(|error| CalibrateError::Yaml { name: profile.name.clone(), reason: error.to_string() })?;
-    write_whole(out, &text)
-}
-
-/// Writes beside the file and renames: a reader sees the old profile or the new one, never half of one.
-fn write_whole(path: &Path, text: &str) -> Result<(), CalibrateError> {
-    let partial = partial(path);
-    let written = std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, path));
-    written.map_err(|source| {
-        // Whatever stopped the write is the error to report, not a leftover.
-        let _ = std::fs::remove_file(&partial);
-        CalibrateError::Write { path: path.into(), source }
-    })
-}
-
-/// Where a file is before it is whole.
-fn partial(path: &Path) -> PathBuf {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    partial.into()
+    files::write_whole(out, text.as_bytes()).map_err(|source| CalibrateError::Write { path: out.into(), source })?;
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! What the machine could do at best: memory bandwidth and matrix throughput, for the physical floor in reports.
 
-use engine::cpu::multiply;
 use engine::executor::Clock;
+use engine::live::cpu::multiply;
 
 use crate::measurements::median;
 

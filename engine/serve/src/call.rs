@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use engine::event_loop::Refused;
 use engine::executor::Clock;
-use engine::inbox::{Message, Sender};
+use engine::inbox::Message;
+use engine::live::Sender;
+use engine::live::wall_clock::WallClock;
 use engine::request::{Arrival, Request, RequestId};
 use engine::submission::{Ends, ExitRule, Logprobs, Sampling, Submission};
-use engine::wall_clock::WallClock;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::metrics::{Metrics, Over};

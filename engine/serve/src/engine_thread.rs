@@ -10,11 +10,11 @@ use std::thread::JoinHandle;
 use engine::batch::{Row, RowOutcome, Scored, TokenAt};
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{Clock, Executor};
-use engine::inbox::channel;
+use engine::live::channel;
+use engine::live::wall_clock::WallClock;
 use engine::request::{Arrival, RequestId};
 use engine::scheduler::{Scheduler, SchedulerConfig};
 use engine::units::Nanos;
-use engine::wall_clock::WallClock;
 use tokio::sync::watch;
 
 use crate::call::Client;

@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use engine::architecture::Architecture;
-use engine::cpu::{CpuExecutor, CpuOptions};
-use engine::cuda::{self, CudaExecutor, CudaModel, CudaOptions, KvBudget, WeightSource};
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::inbox::replay;
+use engine::live::cpu::{CpuExecutor, CpuOptions};
+use engine::live::cuda::{self, CudaExecutor, CudaModel, CudaOptions, KvBudget, WeightSource};
+use engine::live::wall_clock::WallClock;
+use engine::live::weights::folder::{Generation, ModelFolder};
 use engine::live::{Exits, LiveConfig};
-use engine::models::folder::{Generation, ModelFolder};
 use engine::models::gate::GateSpec;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Scheduler, SchedulerConfig};
 use engine::submission::Sampling;
 use engine::units::{Depth, Nanos};
-use engine::wall_clock::WallClock;
 use sim::live::LiveDevice;
 
 use crate::engine_thread::{self, Engine};

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use engine::architecture::Architecture;
-use engine::cuda::check_kernels;
+use engine::live::cuda::check_kernels;
 
 fn main() -> ExitCode {
     let arch = std::env::args().nth(1).unwrap_or_else(|| "sm_90a".into());
@@ -18,7 +18,11 @@ fn main() -> ExitCode {
             Ok(lines) => lines.iter().for_each(|line| println!("{line}")),
             Err(error) => {
                 eprintln!("{}: {error}", architecture.name);
-                return ExitCode::from(if matches!(error, engine::cuda::CudaError::Missing { .. }) { 2 } else { 1 });
+                return ExitCode::from(if matches!(error, engine::live::cuda::CudaError::Missing { .. }) {
+                    2
+                } else {
+                    1
+                });
             }
         }
     }

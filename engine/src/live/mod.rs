@@ -4,7 +4,12 @@
 //! and when the scheduler may know, how a token is chosen, what ends a sequence, what is said. A [`Backend`] computes.
 
 mod backend;
+mod channel;
 mod check;
+pub mod conformance;
+pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod executor;
 mod exits;
 mod sampling;
@@ -12,9 +17,12 @@ mod scores;
 mod sequences;
 mod tables;
 mod transcripts;
+pub mod wall_clock;
+pub mod weights;
 mod work;
 
 pub use backend::{Backend, Banned, Draw, Lane, NOT_FINITE, Ran, Score, ScoredId, Transfer, Work};
+pub use channel::{Channel, Sender, channel};
 pub use executor::{Live, LiveError};
 pub use exits::{ExitError, Exits};
 pub use sampling::choose;

@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use super::initial_state::InitialState;
 use super::rope::RopeScaling;
 use crate::architecture::Architecture;
 use crate::units::Depth;
-
-/// A config is a few kilobytes; whoever points at weights by mistake should not wait for them to be read.
-const BYTES_MAX: u64 = 16 << 20;
 
 /// Why a folder's JSON file cannot be used.
 #[derive(Debug, Error)]
@@ -43,6 +41,21 @@ pub enum ConfigError {
     },
 }
 
+/// What a `config.json` says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelConfig {
+    /// Its shape.
+    pub architecture: Architecture,
+    /// Positions that it was made for, if the file says.
+    pub context_tokens: Option<u64>,
+    /// Tokens that end a sequence.
+    pub end_tokens: Vec<u32>,
+    /// The exit threshold that it suggests, in its gate's own unit ([`super::gate::GateSpec::threshold`]).
+    pub exit_threshold: f32,
+    /// Where its loop starts unless a run says otherwise.
+    pub initial_state: InitialState,
+}
+
 /// A JSON object from a file.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -51,32 +64,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a file's text; `path` is only named in errors.
     ///
     /// # Errors
-    /// It is not there, too large, or no JSON object.
-    pub fn open(path: &Path) -> Result<Self, ConfigError> {
-        let io = |source| ConfigError::Io { path: path.into(), source };
+    /// It is no JSON object.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, ConfigError> {
         let json = |reason| ConfigError::Json { path: path.into(), reason };
-        let bytes = std::fs::metadata(path).map_err(io)?.len();
-        if bytes > BYTES_MAX {
-            return Err(json(format!("it has {bytes} bytes, a config at most {BYTES_MAX}")));
-        }
-        let text = std::fs::read(path).map_err(io)?;
-        match serde_json::from_slice(&text).map_err(|error| json(error.to_string()))? {
+        match serde_json::from_slice(text).map_err(|error| json(error.to_string()))? {
             Value::Object(fields) => Ok(Self { path: path.into(), fields }),
             _ => Err(json("it must be in braces".into())),
-        }
-    }
-
-    /// The same of a file that may be missing.
-    ///
-    /// # Errors
-    /// It is there, and no JSON object.
-    pub fn open_optional(path: &Path) -> Result<Option<Self>, ConfigError> {
-        match Self::open(path) {
-            Err(ConfigError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            config => config.map(Some),
         }
     }
 

@@ -17,7 +17,7 @@ pub enum Stream {
 }
 
 /// 2^64 over the golden ratio: neighbouring counters land far apart.
-const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// 64 random bits for draw (`a`, `b`) of a stream.
 pub fn draw(seed: u64, stream: Stream, a: u64, b: u64) -> u64 {
@@ -37,7 +37,8 @@ pub fn below(bits: u64, bound: u32) -> u32 {
 }
 
 /// The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every input bit flips half of the output bits.
-fn mix(x: u64) -> u64 {
+#[inline]
+pub fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

@@ -1,15 +1,11 @@
-//! What the looped models are, apart from how they are run: families, folders, weights, initial state and exit gates.
+//! What the looped models are, apart from how they are run: families, their configs, initial state and exit gates.
 //!
 //! Every executor builds on these, so that a CPU and a GPU disagree in rounding at most.
 
 pub mod config;
 pub mod counter;
 pub mod family;
-pub mod folder;
 pub mod gate;
 pub mod initial_state;
 pub mod rope;
-pub mod safetensors_file;
-pub mod tensor;
 pub mod tensor_spec;
-pub mod weights;

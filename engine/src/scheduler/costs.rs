@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::profile::{Buckets, Profile, StageCost};
+use crate::cost::{Buckets, StageCost};
 
 /// A profile's costs, as plain numbers that can be copied. Host time is left out: all overlap modes must decide alike.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,17 +20,6 @@ pub struct StageCosts {
 }
 
 impl StageCosts {
-    /// Those of a profile.
-    pub fn of(profile: &Profile) -> Self {
-        Self {
-            core: profile.core,
-            prelude: profile.prelude,
-            coda: profile.coda,
-            stage_overhead_us: profile.stage_overhead_us,
-            buckets: profile.buckets,
-        }
-    }
-
     /// What a core step costs beyond its rows' own time.
     pub(super) fn core_waste_ms(&self, rows: u32) -> f64 {
         self.waste_ms(&self.core, rows)

@@ -1,10 +1,10 @@
 //! The CPU executor passes the conformance suite, with the dense reference as its oracle.
 
 use engine::architecture::Architecture;
-use engine::conformance::{self, Case, Group, Report};
-use engine::cpu::{CpuExecutor, CpuOptions, Element, bf16};
+use engine::live::conformance::{self, Case, Group, Report};
+use engine::live::cpu::{CpuExecutor, CpuOptions, Element, bf16};
+use engine::live::weights::Weights;
 use engine::live::{OutputToken, Transcripts};
-use engine::models::weights::Weights;
 use engine::units::Depth;
 
 use crate::dense_reference::{DenseModel, Job};

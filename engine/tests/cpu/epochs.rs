@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use engine::batch::{Batch, Emits, Input, Page, Row, RowOutcome, Slot, Span, Stage, TableEdit};
-use engine::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::executor::{Executor, VirtualClock};
 use engine::layout::Layout;
+use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
+use engine::live::weights::Weights;
 use engine::live::{Exits, LiveConfig};
-use engine::models::weights::Weights;
 use engine::request::{Arrival, Request, RequestId};
 use engine::units::{Depth, Nanos};
 

@@ -2,15 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use engine::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::VirtualClock;
 use engine::inbox::Replay;
 use engine::layout::Layout;
 use engine::live::LiveConfig;
+use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
+use engine::live::weights::Weights;
+use engine::live::weights::tensor::Tensor;
 use engine::metrics::Recorder;
-use engine::models::tensor::Tensor;
-use engine::models::weights::Weights;
 use engine::request::{Arrival, RequestId};
 use engine::scheduler::{Finish, Mode, Pressure, Scheduler};
 use engine::submission::{Ends, Logprobs, Submission};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use engine::architecture::Family;
-use engine::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::layout::Layout;
 use engine::live::Exits;
+use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
+use engine::live::weights::Weights;
 use engine::models::gate::GateSpec;
-use engine::models::weights::Weights;
 use engine::request::RequestId;
 use engine::scheduler::{Mode, Overlap};
 use engine::units::Depth;

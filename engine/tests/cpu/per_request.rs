@@ -1,13 +1,13 @@
 //! What a request asks for itself: its prompt, how its tokens are chosen, when they leave. No schedule shows in it.
 
-use engine::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::event_loop;
 use engine::executor::{Executor, Reject, VirtualClock};
 use engine::inbox::Replay;
 use engine::layout::Layout;
+use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
+use engine::live::weights::Weights;
 use engine::live::{Exits, LiveConfig, Transcripts};
 use engine::models::gate::GateSpec;
-use engine::models::weights::Weights;
 use engine::request::{Arrival, RequestId};
 use engine::scheduler::{Finish, Mode, Overlap, Scheduler};
 use engine::submission::{ExitRule, Sampling, Submission};

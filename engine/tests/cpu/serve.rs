@@ -5,14 +5,14 @@ use std::sync::{Arc, LazyLock};
 
 use engine::architecture::Architecture;
 use engine::batch::Batch;
-use engine::cpu::{CpuError, CpuExecutor, CpuOptions, Element, bf16};
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{ExitSource, VirtualClock};
 use engine::inbox::replay;
 use engine::layout::Layout;
+use engine::live::cpu::{CpuError, CpuExecutor, CpuOptions, Element, bf16};
+use engine::live::weights::Weights;
 use engine::live::{Exits, LiveConfig, Transcripts};
 use engine::models::initial_state::InitialState;
-use engine::models::weights::Weights;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
 use engine::units::{Depth, Nanos};

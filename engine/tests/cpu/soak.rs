@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use engine::architecture::Architecture;
-use engine::cpu::{CpuExecutor, CpuOptions};
 use engine::event_loop::{self, Observer, Refused, Step};
-use engine::inbox::{Message, channel};
+use engine::inbox::Message;
 use engine::layout::Layout;
+use engine::live::channel;
+use engine::live::cpu::{CpuExecutor, CpuOptions};
+use engine::live::wall_clock::WallClock;
+use engine::live::weights::Weights;
 use engine::live::{Exits, LiveConfig};
-use engine::models::weights::Weights;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
 use engine::submission::{ExitRule, Sampling, Submission};
 use engine::units::{Depth, Nanos};
-use engine::wall_clock::WallClock;
 
 use crate::serve::Scattered;
 

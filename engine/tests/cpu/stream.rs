@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use engine::batch::{Outcome, Scored};
-use engine::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::VirtualClock;
 use engine::inbox::{Inbox, Message, Next, Replay};
 use engine::layout::Layout;
+use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::live::{LiveConfig, Transcripts};
 use engine::request::{Arrival, RequestId};
 use engine::scheduler::{Finish, Mode, Pressure, Scheduler};

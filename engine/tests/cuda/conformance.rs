@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use engine::architecture::Architecture;
-use engine::conformance::{self, Case, Group, compare, groups, play};
-use engine::cpu::{CpuExecutor, CpuOptions, bf16};
-use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 use engine::live::Transcripts;
-use engine::models::weights::Weights;
+use engine::live::conformance::{self, Case, Group, compare, groups, play};
+use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
+use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
+use engine::live::weights::Weights;
 
 /// Two bf16 computations of a random model part ways by as much; `rounding_is_all_that_differs` shows that neither is
 /// nearer to the truth.

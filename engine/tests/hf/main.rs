@@ -7,15 +7,15 @@ mod expected;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use engine::cpu::{CpuExecutor, CpuOptions, Element, bf16};
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::VirtualClock;
 use engine::inbox::Replay;
 use engine::layout::Layout;
+use engine::live::cpu::{CpuExecutor, CpuOptions, Element, bf16};
+use engine::live::weights::Weights;
+use engine::live::weights::folder::ModelFolder;
 use engine::live::{Backend, Exits, Live, LiveConfig, Transcript};
-use engine::models::folder::ModelFolder;
 use engine::models::gate::GateSpec;
-use engine::models::weights::Weights;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
 use engine::submission::Submission;
@@ -255,7 +255,7 @@ fn in_bf16_logits_lie_in_the_bands_of_the_models_own_code() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn on_a_gpu_logits_lie_in_the_bands_of_the_models_own_code() {
-    use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
+    use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 
     for batch_invariant in [false, true] {
         bands(&|folder, ask, prompts| {

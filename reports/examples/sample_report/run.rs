@@ -10,6 +10,7 @@ use engine::executor::{Clock, Executor, Reject, VirtualClock};
 use engine::inbox::replay;
 use engine::layout::Layout;
 use engine::metrics::Recorder;
+use engine::models::counter::{STRIDE, mix};
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
 use engine::submission::Submission;
@@ -153,10 +154,7 @@ fn exit_depth(request: RequestId, token: u32) -> Depth {
     }
 }
 
-/// A number in 0..1 that depends on nothing but its arguments (SplitMix64).
+/// A number in 0..1 that depends on nothing but its arguments.
 fn noise(index: u64, stream: u64) -> f64 {
-    let mut z = index.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(stream << 56);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ z >> 31) >> 11) as f64 / (1_u64 << 53) as f64
+    (mix(index.wrapping_mul(STRIDE).wrapping_add(stream << 56)) >> 11) as f64 / (1_u64 << 53) as f64
 }

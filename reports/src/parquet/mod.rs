@@ -17,8 +17,10 @@ pub use requests::RequestsWriter;
 pub use steps::StepsWriter;
 pub use timings::{Timing, write_timings};
 
+use files::PendingFile;
+
 use crate::error::{ReportError, Result};
-use crate::file::PendingFile;
+use crate::file::{create, finish};
 use columns::Columns;
 
 /// Rows that are held in memory and written together.
@@ -35,7 +37,7 @@ struct RowGroups<C> {
 impl<C: Columns> RowGroups<C> {
     fn create(path: &Path) -> Result<Self> {
         let mut columns = C::new();
-        let file = PendingFile::create(path)?;
+        let file = create(path)?;
         let mut open = || {
             let empty = DataFrame::new_infer_height(columns.take())?;
             // One thread: a row group takes milliseconds, and a pool's buffers outweigh it.
@@ -66,7 +68,7 @@ impl<C: Columns> RowGroups<C> {
         }
         let written = self.writer.finish();
         self.named(written)?;
-        self.file.finish()
+        finish(self.file)
     }
 
     fn named<T>(&self, result: PolarsResult<T>) -> Result<T> {

@@ -7,7 +7,7 @@ use polars::prelude::{Column, DataFrame, NamedFrom, ParquetWriter, PlSmallStr, S
 
 use super::{Scalar, Sweep};
 use crate::error::{ReportError, Result};
-use crate::file::{PendingFile, write_whole};
+use crate::file::{create, finish, write_whole};
 use crate::measures::Measures;
 
 /// A column's values; text and numbers keep their kinds in Parquet.
@@ -33,9 +33,9 @@ pub(super) fn write_parquet(sweep: &Sweep, path: &Path) -> Result<PathBuf> {
     let named = |source| ReportError::Parquet { path: path.to_owned(), source };
     let columns = columns(sweep).into_iter().map(|(name, values)| values.into_column(&name)).collect();
     let mut table = DataFrame::new_infer_height(columns).map_err(named)?;
-    let file = PendingFile::create(path)?;
+    let file = create(path)?;
     ParquetWriter::new(file.handle()).set_parallel(false).finish(&mut table).map_err(named)?;
-    file.finish()
+    finish(file)
 }
 
 /// The table by columns: point, swept fields, scheduler, seeds, figures, and half-widths if anything was repeated.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use engine::wall_clock::WallClock;
+use engine::live::wall_clock::WallClock;
 use miette::{Report, miette};
 use reports::Results;
 use reports::validation::protocol::{protocol_text, write_protocol};

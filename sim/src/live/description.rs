@@ -1,6 +1,6 @@
 //! What the engine fixes and the model must copy: the row counts that have graphs, and how many KV blocks there are.
 
-use engine::cuda::{self, KvBudget};
+use engine::live::cuda::{self, KvBudget};
 use engine::profile::Buckets;
 use engine::scheduler::Mode;
 

@@ -7,6 +7,7 @@ use engine::event_loop::{Refused, Step};
 use engine::metrics::RequestRecord;
 use engine::request::Arrival;
 use engine::units::Nanos;
+use fnv::FnvHasher;
 use reports::ReportError;
 use serde::{Deserialize, Serialize};
 
@@ -50,12 +51,13 @@ impl Log {
 pub(crate) struct Logged<'a> {
     files: Option<FileSink<'a>>,
     log: Log,
-    digest: Digest,
+    /// The standard library's hasher may change between its releases, and logs outlive a build.
+    digest: FnvHasher,
 }
 
 impl<'a> Logged<'a> {
     pub(crate) fn new(files: Option<FileSink<'a>>) -> Self {
-        Self { files, log: Log::default(), digest: Digest(BASIS) }
+        Self { files, log: Log::default(), digest: FnvHasher::default() }
     }
 
     pub(crate) fn into_log(self) -> Log {
@@ -69,11 +71,13 @@ impl Sink for Logged<'_> {
     fn step(&mut self, step: &Step) -> Result<(), ReportError> {
         let batch = &step.outcome.batch;
         add(batch, &mut self.digest);
+        let hash = self.digest.finish();
         self.log.steps.push(LoggedStep {
             stage: batch.stage,
             rows: batch.rows.len() as u32,
             took: step.outcome.finished - step.outcome.started,
-            digest: self.digest.finish() as u32,
+            // The upper half is mixed best.
+            digest: (hash ^ hash >> 32) as u32,
         });
         self.files.as_mut().map_or(Ok(()), |files| files.step(step))
     }
@@ -88,7 +92,7 @@ impl Sink for Logged<'_> {
     }
 }
 
-fn add(batch: &Batch, digest: &mut Digest) {
+fn add(batch: &Batch, digest: &mut FnvHasher) {
     (batch.stage as u8).hash(digest);
     for row in &batch.rows {
         let emits = row.emits != Emits::Nothing;
@@ -97,23 +101,6 @@ fn add(batch: &Batch, digest: &mut Digest) {
     // Which page a sequence gets is bookkeeping, and no decision.
     for (slot, request) in batch.admitted() {
         (slot.0, request.id.0).hash(digest);
-    }
-}
-
-/// FNV-1a: the standard library's hasher may change between its releases, and logs outlive a build.
-struct Digest(u64);
-
-const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-
-impl Hasher for Digest {
-    fn write(&mut self, bytes: &[u8]) {
-        const PRIME: u64 = 0x0000_0100_0000_01b3;
-        self.0 = bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
-    }
-
-    fn finish(&self) -> u64 {
-        // The upper half is mixed best.
-        self.0 ^ self.0 >> 32
     }
 }
 

@@ -4,7 +4,7 @@ use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::metrics::Slo;
 use engine::profile::{Buckets, Device, Profile};
-use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig, StageCosts};
+use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig};
 use engine::units::Depth;
 use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload};
 
@@ -319,7 +319,7 @@ fn mode(entry: &SchedulerEntry, w: u32, profile: &Profile) -> Result<Mode, Strin
             let share = entry.coda_share.map(|share| coda_batch(share, w));
             Mode::Refill { min_coda_batch: entry.min_coda_batch.or(share).map_or(1, |count| count.0) }
         }
-        ModeName::AdaptiveRefill => Mode::AdaptiveRefill(StageCosts::of(profile)),
+        ModeName::AdaptiveRefill => Mode::AdaptiveRefill(profile.stage_costs()),
     })
 }
 

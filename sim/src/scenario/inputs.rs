@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use engine::inputs::{Clash, check_outputs};
+use files::{Clash, check_outputs};
 
 use crate::scenario::Scenario;
 use crate::scenario::load::Loaded;

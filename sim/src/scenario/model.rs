@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use engine::architecture::Architecture;
-use engine::models::folder::{FolderError, ModelFolder};
+use engine::live::weights::folder::{FolderError, ModelFolder};
 use engine::models::initial_state::InitialState;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use engine::executor::Clock;
-use engine::wall_clock::WallClock;
+use engine::live::wall_clock::WallClock;
 
 use super::jobs::{Job, jobs};
 use super::journal::{Journal, Known, LiveRun};

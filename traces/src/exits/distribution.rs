@@ -1,11 +1,12 @@
 //! Exit depths drawn from a table, independent or correlated along a sequence, without any state.
 
+use engine::models::counter::{STRIDE, mix};
 use engine::request::RequestId;
 use engine::units::Depth;
 
 use crate::exits::table::{AliasTable, DepthTable};
 use crate::numbers::Correlation;
-use crate::streams::{self, GAMMA, Purpose};
+use crate::streams::{self, Purpose};
 
 /// Bits of a draw that decide whether a token keeps the depth before it.
 const KEEP_BITS: u32 = 24;
@@ -56,7 +57,7 @@ impl Distribution {
 
     #[inline]
     fn bits(&self, index: u64) -> u64 {
-        streams::mix(self.key.wrapping_add(index.wrapping_mul(GAMMA)))
+        mix(self.key.wrapping_add(index.wrapping_mul(STRIDE)))
     }
 
     #[inline]

@@ -10,10 +10,10 @@ use polars::io::parquet::write::BatchedWriter;
 use polars::prelude::*;
 
 use engine::units::{Depth, Nanos};
+use files::PendingFile;
 
 use crate::error::TracesError;
 use crate::file::parquet::ROW_GROUP_ROWS;
-use crate::file::pending::PendingFile;
 use crate::file::{ARRIVAL_S, CANCEL_AFTER_S, EXIT_DEPTHS, Format, OUTPUT_TOKENS, PROMPT_TOKENS};
 
 /// One request as it ran.
@@ -71,7 +71,7 @@ impl FileWriter {
     /// Begins a file with these columns; one that has the name already stays until [`Self::finish`].
     pub fn create(path: &Path, contents: Contents) -> Result<Self, TracesError> {
         let format = Format::of(path)?;
-        let pending = PendingFile::create(path)?;
+        let pending = PendingFile::create(path).map_err(|source| TracesError::Io { path: path.into(), source })?;
         let sink = match format {
             Format::Csv => {
                 let mut writer = Writer::from_writer(pending.handle());
@@ -140,7 +140,8 @@ impl FileWriter {
                     .map_err(|source| TracesError::Parquet { path: self.path.clone(), source })?;
             }
         }
-        self.pending.finish()
+        self.pending.finish().map_err(|source| TracesError::Io { path: self.path, source })?;
+        Ok(())
     }
 }
 

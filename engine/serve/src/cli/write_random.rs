@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use engine::architecture::Architecture;
-use engine::models::folder::ModelFolder;
+use engine::live::weights::folder::ModelFolder;
 use serve::text;
 
 use super::Failure;

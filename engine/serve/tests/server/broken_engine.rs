@@ -1,13 +1,13 @@
 //! Engines that break: everyone is told, and only the one at fault is harmed if that can be.
 
 use engine::batch::{Batch, Outcome};
-use engine::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::executor::{Clock, Executor, Reject};
+use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
+use engine::live::weights::Weights;
+use engine::live::weights::folder::ModelFolder;
+use engine::live::weights::tensor::Tensor;
 use engine::live::{Exits, LiveConfig};
-use engine::models::folder::ModelFolder;
 use engine::models::gate::GateSpec;
-use engine::models::tensor::Tensor;
-use engine::models::weights::Weights;
 use engine::request::RequestId;
 use engine::submission::{Sampling, Submission};
 use engine::units::Depth;

@@ -1,8 +1,7 @@
 //! Huginn: layers before, in and behind the loop, an adapter that shows the embedded token to every loop, and exits once the
 //! state settles. Source: the released modeling code (Hugging Face revision bb6621b6).
 
-use super::super::config::{Config, ConfigError};
-use super::super::folder::ModelConfig;
+use super::super::config::{Config, ConfigError, ModelConfig};
 use super::super::initial_state::InitialState;
 use super::super::rope::RopeForm;
 use super::{After, Description, ExitSignal, Family, Form, Looping, Norms, raven};

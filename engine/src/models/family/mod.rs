@@ -15,8 +15,7 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::config::{Config, ConfigError};
-use super::folder::ModelConfig;
+use super::config::{Config, ConfigError, ModelConfig};
 use super::rope::RopeForm;
 use super::tensor_spec::TensorSpec;
 use crate::architecture::Architecture;

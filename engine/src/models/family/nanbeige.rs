@@ -3,8 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::config::{Config, ConfigError};
-use super::super::folder::ModelConfig;
+use super::super::config::{Config, ConfigError, ModelConfig};
 use super::super::initial_state::InitialState;
 use super::super::rope::RopeForm;
 use super::{After, Description, ExitSignal, Family, Form, Looping, Norms, llama};

@@ -4,8 +4,7 @@
 //!
 //! Their configs say `SandwichBlock` like Huginn's, so a folder's tensors tell which it is.
 
-use super::super::config::{Config, ConfigError};
-use super::super::folder::ModelConfig;
+use super::super::config::{Config, ConfigError, ModelConfig};
 use super::super::initial_state::InitialState;
 use super::super::rope::RopeForm;
 use super::{After, Description, ExitSignal, Family, Form, Looping, Norms, huginn, raven};

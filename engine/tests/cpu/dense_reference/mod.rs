@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use engine::architecture::Architecture;
 use engine::layout::Layout;
+use engine::live::weights::Weights;
 use engine::models::family::{After, LayerNames, Looping, TensorNames};
-use engine::models::weights::Weights;
 
 use self::ops::{dot, matvec, sigmoid};
 

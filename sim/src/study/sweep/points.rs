@@ -13,7 +13,7 @@ use crate::scenario::inputs::Inputs;
 use crate::scenario::load::Loaded;
 
 /// Changes when journals of older programs must not be read: figures of other requests or with other percentiles.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// Every point of a scenario's sweep.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ use clap::Args;
 use engine::units::Depth;
 use miette::{Report, miette};
 use traces::file::Rows;
-use traces::file::pending::write_whole;
 use traces::statistics::{ArrivalStatistics, ExitStatistics, Sorted, Statistics};
 
 use crate::cdf;
@@ -38,12 +37,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Report> {
     let statistics = Statistics::of(&rows);
     let mut text = summary(&arguments.input, &statistics);
     if let Some(path) = &arguments.quantiles {
-        write_whole(path, quantiles(&statistics).as_bytes()).map_err(show)?;
+        write(path, &quantiles(&statistics))?;
         let _ = writeln!(text, "quantiles written to {}", path.display());
     }
     if let Some(path) = svg {
         let title = arguments.input.file_name().unwrap_or_default().to_string_lossy();
-        write_whole(path, cdf::svg(&title, &statistics).as_bytes()).map_err(show)?;
+        write(path, &cdf::svg(&title, &statistics))?;
         let _ = writeln!(text, "plot written to {}", path.display());
     }
     print(&text)
@@ -115,4 +114,9 @@ fn quantiles(statistics: &Statistics) -> String {
 
 fn fields(statistics: &Statistics) -> [(&'static str, &Sorted); 3] {
     [("prompt", &statistics.prompt), ("output", &statistics.output), ("total", &statistics.total)]
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Report> {
+    files::write_whole(path, text.as_bytes()).map_err(|error| miette!("{}: {error}", path.display()))?;
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use engine::inputs::check_outputs;
+use files::check_outputs;
 use miette::{Report, miette};
 use traces::file::Rows;
 use traces::statistics::Statistics;

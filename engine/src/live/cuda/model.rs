@@ -8,9 +8,9 @@ use super::error::CudaError;
 use super::memory::{Address, Buffer};
 use super::options::WeightSource;
 use crate::architecture::Architecture;
+use crate::live::weights::name_hash;
 use crate::models::family::{self, LOOKAHEAD_GATE, LayerNames};
 use crate::models::tensor_spec::TensorSpec;
-use crate::models::weights::name_hash;
 
 /// A linear layer `[outputs, inputs]`.
 #[derive(Clone, Copy, Debug)]
@@ -189,7 +189,7 @@ fn layer(loader: &mut Loader<'_>, a: &Architecture, names: &LayerNames) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::weights::Weights;
+    use crate::live::weights::Weights;
 
     #[test]
     #[ignore = "needs a CUDA device"]

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use crate::models::tensor::Tensor;
+use crate::live::weights::tensor::Tensor;
 
 /// A storage type. Arithmetic is f32 whatever the type; storing rounds.
 pub trait Element: bytemuck::Pod + Send + Sync + private::Sealed {

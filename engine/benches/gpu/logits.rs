@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use clap::Parser;
 use engine::architecture::Architecture;
-use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 use engine::event_loop;
 use engine::inbox::replay;
 use engine::layout::Layout;
 use engine::live::Exits;
+use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 use engine::request::RequestId;
 use engine::scheduler::Mode;
 use engine::units::Depth;
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::Failure;
 use crate::run::{Mix, Settings, Steps, arrivals};
-use engine::wall_clock::WallClock;
+use engine::live::wall_clock::WallClock;
 
 #[derive(Parser)]
 pub(crate) struct Args {

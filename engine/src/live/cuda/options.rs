@@ -6,7 +6,7 @@ use super::device::Device;
 use super::error::CudaError;
 use crate::architecture::Architecture;
 use crate::layout::Layout;
-use crate::models::weights::Weights;
+use crate::live::weights::Weights;
 use crate::units::Depth;
 
 /// Settings of the CUDA executor.

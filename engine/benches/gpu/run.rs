@@ -6,10 +6,10 @@ use std::path::Path;
 
 use engine::architecture::Architecture;
 use engine::batch::Stage;
-use engine::cuda::{Device, KvBudget};
 use engine::event_loop::{Observer, Refused, Step};
 use engine::executor::ExitSource;
 use engine::layout::Layout;
+use engine::live::cuda::{Device, KvBudget};
 use engine::live::{Exits, LiveConfig};
 use engine::models::counter::{Stream, draw};
 use engine::models::initial_state::InitialState;

@@ -10,8 +10,8 @@ use safetensors::tensor::TensorView;
 use safetensors::{SafeTensorError, SafeTensors};
 use serde::Deserialize;
 
+use super::WeightsError;
 use super::tensor::{Dtype, Tensor};
-use super::weights::WeightsError;
 
 /// The file of a model in one piece.
 const SINGLE: &str = "model.safetensors";

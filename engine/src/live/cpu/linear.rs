@@ -4,7 +4,7 @@ use super::element::Element;
 use super::matrix::{Matrix, ROWS_MAX, padded};
 use super::parallel::for_each_chunk;
 use super::tile::{PANEL, multiply};
-use crate::models::tensor::Tensor;
+use crate::live::weights::tensor::Tensor;
 
 /// `y = W x` for stacked weights `W [outputs, inputs]`, without bias.
 ///

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use clap::Parser;
 use engine::architecture::Architecture;
 use engine::batch::Stage;
-use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, CudaStats, Device, WeightSource};
 use engine::event_loop;
 use engine::inbox::replay;
 use engine::live::Exits;
+use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, CudaStats, Device, WeightSource};
 use engine::scheduler::{Mode, Overlap};
 use engine::units::Nanos;
 use serde_json::json;
 
 use crate::Failure;
 use crate::run::{Mix, Settings, Steps, append, arrivals, parse_layout};
-use engine::wall_clock::WallClock;
+use engine::live::wall_clock::WallClock;
 
 #[derive(Parser)]
 pub(crate) struct Args {

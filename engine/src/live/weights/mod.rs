@@ -1,18 +1,24 @@
 //! A model's weights by released tensor name: from safetensors files, or seeded random.
 
+pub mod folder;
+pub mod safetensors_file;
+pub mod tensor;
+
 use std::collections::BTreeMap;
+use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 
+use fnv::FnvHasher;
 use half::bf16;
 use rayon::prelude::*;
 use thiserror::Error;
 
-use super::counter::{Stream, centred, draw};
-use super::family::{self, ALIASES, HEAD, LOOKAHEAD_GATE};
-use super::safetensors_file::{self, Read};
-use super::tensor::Tensor;
-use super::tensor_spec::{Fill, TensorSpec};
 use crate::architecture::Architecture;
+use crate::models::counter::{Stream, centred, draw};
+use crate::models::family::{self, ALIASES, HEAD, LOOKAHEAD_GATE};
+use crate::models::tensor_spec::{Fill, TensorSpec};
+use safetensors_file::Read;
+use tensor::Tensor;
 
 /// Why weights could not be loaded.
 #[derive(Debug, Error)]
@@ -307,5 +313,7 @@ fn value(seed: u64, stream: u64, index: u64, fill: Fill) -> f32 {
 
 /// FNV-1a: a tensor's draws depend on its name, not on its place among the others.
 pub(crate) fn name_hash(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    let mut hasher = FnvHasher::default();
+    hasher.write(name.as_bytes());
+    hasher.finish()
 }

@@ -16,8 +16,8 @@ use super::transfer::Saved;
 use crate::architecture::Architecture;
 use crate::batch::Stage;
 use crate::executor::Clock;
+use crate::live::weights::Weights;
 use crate::live::{Backend, ExitError, Live, LiveConfig, LiveError, Ran, Work};
-use crate::models::weights::Weights;
 use crate::request::RequestId;
 
 /// How to run on this CPU. None of it changes a token.

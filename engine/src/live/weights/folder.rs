@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use thiserror::Error;
 
-use super::config::{Config, ConfigError};
-use super::family;
-use super::initial_state::InitialState;
-use super::safetensors_file;
-use super::weights::{Weights, WeightsError};
+use super::{Weights, WeightsError, safetensors_file};
 use crate::architecture::{Architecture, ArchitectureError};
+use crate::models::config::{Config, ConfigError, ModelConfig};
+use crate::models::family;
 
 /// A folder whose configs were read and checked.
 #[derive(Clone, Debug)]
@@ -21,21 +19,6 @@ pub struct ModelFolder {
     pub config: ModelConfig,
     /// How it is meant to be sampled.
     pub generation: Generation,
-}
-
-/// What a `config.json` says.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModelConfig {
-    /// Its shape.
-    pub architecture: Architecture,
-    /// Positions that it was made for, if the file says.
-    pub context_tokens: Option<u64>,
-    /// Tokens that end a sequence.
-    pub end_tokens: Vec<u32>,
-    /// The exit threshold that it suggests, in its gate's own unit ([`super::gate::GateSpec::threshold`]).
-    pub exit_threshold: f32,
-    /// Where its loop starts unless a run says otherwise.
-    pub initial_state: InitialState,
 }
 
 /// What a `generation_config.json` says; nothing where there is none.
@@ -100,7 +83,7 @@ impl ModelFolder {
             return Err(FolderError::NoFolder { path: path.into() });
         }
         let config_path = path.join("config.json");
-        let config = Config::open(&config_path)?;
+        let config = open(&config_path)?;
         let family = family::of(&config, &safetensors_file::names(path)?)?;
         let mut read = (family.read_config)(&config, &name(path))?;
         let wrong = |source| FolderError::Architecture { path: config_path.clone(), source };
@@ -110,7 +93,7 @@ impl ModelFolder {
             read.architecture.name = released.name;
         }
         let mut generation = Generation::default();
-        if let Some(config) = Config::open_optional(&path.join("generation_config.json"))? {
+        if let Some(config) = open_optional(&path.join("generation_config.json"))? {
             // Where both files name end tokens, generation stops at those of its own file.
             let ends = config.ids("eos_token_id")?;
             if !ends.is_empty() {
@@ -174,4 +157,26 @@ impl ModelFolder {
 fn name(path: &Path) -> String {
     let full = path.canonicalize().unwrap_or_else(|_| path.into());
     full.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
+}
+
+/// A config is a few kilobytes; whoever points at weights by mistake should not wait for them to be read.
+const CONFIG_BYTES_MAX: u64 = 16 << 20;
+
+/// Reads a JSON file.
+fn open(path: &Path) -> Result<Config, ConfigError> {
+    let io = |source| ConfigError::Io { path: path.into(), source };
+    let bytes = std::fs::metadata(path).map_err(io)?.len();
+    if bytes > CONFIG_BYTES_MAX {
+        let reason = format!("it has {bytes} bytes, a config at most {CONFIG_BYTES_MAX}");
+        return Err(ConfigError::Json { path: path.into(), reason });
+    }
+    Config::parse(path, &std::fs::read(path).map_err(io)?)
+}
+
+/// The same of a file that may be missing.
+fn open_optional(path: &Path) -> Result<Option<Config>, ConfigError> {
+    match open(path) {
+        Err(ConfigError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        config => config.map(Some),
+    }
 }

@@ -10,9 +10,9 @@ use super::matrix::Matrix;
 use super::norm::{Norm, sum_of_squares};
 use super::rope::Rope;
 use crate::architecture::Architecture;
+use crate::live::weights::Weights;
+use crate::live::weights::tensor::Tensor;
 use crate::models::family::{Form, LOOKAHEAD_GATE, LayerNames, Looping};
-use crate::models::tensor::Tensor;
-use crate::models::weights::Weights;
 
 /// See the module's text.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use clap::Parser;
 use engine::architecture::Architecture;
 use engine::batch::{Batch, Emits, Input, Page, Row, Slot, Span, Stage, TableEdit};
-use engine::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 use engine::executor::{Executor, ExitSource};
 use engine::layout::Layout;
+use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 use engine::live::{Exits, LiveConfig};
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::Failure;
 use crate::run::{append, parse_layout};
-use engine::wall_clock::WallClock;
+use engine::live::wall_clock::WallClock;
 
 const BLOCK_TOKENS: u32 = 16;
 
@@ -221,20 +221,4 @@ impl Bench {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn floors_are_the_issues() {
-        let check = |model, batch: u64, floor: f64| {
-            let got = floor_ms(&Architecture::builtin(model).unwrap(), batch * 512);
-            assert!((got - floor).abs() < 0.01, "{model}, {batch}: {got}");
-        };
-        check("ouro-1.4b", 1, 0.597);
-        check("ouro-1.4b", 64, 2.07);
-        check("huginn-3.5b", 8, 0.842);
-    }
 }

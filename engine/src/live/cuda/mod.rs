@@ -1,4 +1,4 @@
-//! The CUDA executor: Ouro and Huginn on one GPU, over the scheduler's block tables. Its reference is [`crate::cpu`].
+//! The CUDA executor: Ouro and Huginn on one GPU, over the scheduler's block tables. Its reference is [`crate::live::cpu`].
 //!
 //! Weights, KV and activations between kernels are bf16, sums are f32. A decode step is one recorded graph of kernels
 //! that start while their predecessor still runs and fetch weights meanwhile (`kernels/common.cuh`). Depths, lengths and

@@ -139,8 +139,8 @@ impl Ops {
 mod tests {
     use super::*;
     use crate::architecture::Architecture;
-    use crate::cuda::device::Device;
-    use crate::cuda::memory::Buffer;
+    use crate::live::cuda::device::Device;
+    use crate::live::cuda::memory::Buffer;
 
     /// Numbers in [-1, 1), and what bf16 keeps of them.
     fn numbers(count: usize, seed: u32) -> Vec<half::bf16> {

@@ -4,7 +4,6 @@
 //! graph bucket and `N_c` the KV entries that they read. `floor = 0` is the paper's linear form; a roofline has the time to
 //! stream the weights as its floor. Where every graph was measured, each has a table of its own instead.
 
-mod buckets;
 mod cost;
 mod device;
 mod graphs;
@@ -15,8 +14,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use buckets::{BucketSizes, Buckets};
-pub use cost::{HostCost, PrefillCost, StageCost};
+pub use crate::cost::{BucketSizes, Buckets, StageCost};
+use crate::scheduler::StageCosts;
+pub use cost::{HostCost, PrefillCost};
 pub use device::Device;
 pub use graphs::{GraphTimes, Graphs, PromptCost};
 pub use kv_tile::KvTile;
@@ -160,6 +160,17 @@ pub struct ProfileError {
 }
 
 impl Profile {
+    /// What the adaptive coda is told of the device.
+    pub fn stage_costs(&self) -> StageCosts {
+        StageCosts {
+            core: self.core,
+            prelude: self.prelude,
+            coda: self.coda,
+            stage_overhead_us: self.stage_overhead_us,
+            buckets: self.buckets,
+        }
+    }
+
     /// The profile with a variant's values in place.
     pub fn with(&self, variant: &Variant) -> Self {
         let kept = |graphs: &[GraphTimes], replaced: Option<StageCost>| match replaced {
