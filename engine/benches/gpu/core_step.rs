@@ -12,7 +12,7 @@ use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSou
 use engine::live::{Exits, LiveConfig};
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+use engine::scheduler::{KvConfig, Overlap, SchedulerConfig};
 use engine::units::{Depth, Nanos};
 use serde_json::json;
 
@@ -120,26 +120,16 @@ impl Bench {
         let stage = Stage::ALL.into_iter().find(|stage| stage.name() == args.stage).ok_or("no such stage")?;
         let r_max = architecture.r_max;
         let planes = layout.planes(r_max);
-        let has_boundary = architecture.prelude_layers + architecture.coda_layers > 0;
         let blocks = batch * context.div_ceil(BLOCK_TOKENS) * u32::from(planes);
+        let defaults = SchedulerConfig::of(architecture);
         let scheduler = SchedulerConfig {
-            mode: Mode::Refill { min_coda_batch: 1 },
             overlap: Overlap::Synchronous,
-            finish: Finish::Length,
             max_num_seqs: batch,
             max_num_batched_tokens: 64,
             min_free_slots: 1,
             max_context_tokens: context.max(1024),
-            r_max,
-            r_min: architecture.r_min,
-            kv: KvConfig {
-                layout,
-                blocks,
-                block_tokens: BLOCK_TOKENS,
-                headroom_blocks: 0,
-                pressure: Pressure::Reserve,
-                boundary_layers: has_boundary,
-            },
+            kv: KvConfig { layout, blocks, block_tokens: BLOCK_TOKENS, ..defaults.kv },
+            ..defaults
         };
         let config = LiveConfig {
             prompt_seed: 1,

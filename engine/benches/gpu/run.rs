@@ -14,7 +14,7 @@ use engine::live::{Exits, LiveConfig};
 use engine::models::counter::{Stream, draw};
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
+use engine::scheduler::{KvConfig, Mode, Overlap, Scheduler, SchedulerConfig};
 use engine::units::{Depth, Nanos};
 use serde_json::Value;
 
@@ -64,24 +64,18 @@ impl Settings {
         let planes = u32::from(self.layout.planes(self.r_max));
         let wanted = self.context.div_ceil(BLOCK_TOKENS) * planes * self.max_num_seqs;
         let fits = KvBudget::Fraction(0.85).blocks(device, architecture, (self.layout, self.r_max, BLOCK_TOKENS))?;
+        let defaults = SchedulerConfig::of(architecture);
         let scheduler = SchedulerConfig {
             mode: self.mode,
             overlap: self.overlap,
-            finish: Finish::Length,
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,
             min_free_slots: self.min_free_slots.unwrap_or((self.max_num_seqs / 8).max(1)),
             max_context_tokens: self.context.max(1024),
             r_max: self.r_max,
             r_min: self.r_min,
-            kv: KvConfig {
-                layout: self.layout,
-                blocks: wanted.min(fits),
-                block_tokens: BLOCK_TOKENS,
-                headroom_blocks: 0,
-                pressure: Pressure::Reserve,
-                boundary_layers: architecture.prelude_layers + architecture.coda_layers > 0,
-            },
+            kv: KvConfig { layout: self.layout, blocks: wanted.min(fits), block_tokens: BLOCK_TOKENS, ..defaults.kv },
+            ..defaults
         };
         let config = LiveConfig {
             prompt_seed: 1,

@@ -131,6 +131,7 @@ impl Run {
     /// What the executor is told.
     pub(crate) fn live(&self) -> LiveConfig {
         let architecture = model(self.model);
+        let defaults = SchedulerConfig::of(&architecture);
         let scheduler = SchedulerConfig {
             mode: self.mode,
             overlap: self.overlap,
@@ -139,16 +140,15 @@ impl Run {
             max_num_batched_tokens: self.max_num_batched_tokens,
             min_free_slots: 1,
             max_context_tokens: 256,
-            r_max: architecture.r_max,
             r_min: self.r_min,
             kv: KvConfig {
                 layout: self.layout,
                 blocks: self.blocks,
                 block_tokens: 4,
-                headroom_blocks: 0,
                 pressure: self.pressure,
-                boundary_layers: architecture.prelude_layers > 0,
+                ..defaults.kv
             },
+            ..defaults
         };
         LiveConfig {
             prompt_seed: 4,

@@ -86,6 +86,7 @@ impl Serve {
 
     fn config(&self) -> LiveConfig {
         let architecture = Architecture::builtin(self.model).unwrap();
+        let defaults = SchedulerConfig::of(&architecture);
         let scheduler = SchedulerConfig {
             mode: self.mode,
             overlap: self.overlap,
@@ -94,16 +95,15 @@ impl Serve {
             max_num_batched_tokens: 1024,
             min_free_slots: 1,
             max_context_tokens: 512,
-            r_max: architecture.r_max,
             r_min: Depth(2),
             kv: KvConfig {
                 layout: Layout::LastExited,
                 blocks: self.blocks,
                 block_tokens: 4,
-                headroom_blocks: 0,
                 pressure: self.pressure,
-                boundary_layers: architecture.prelude_layers > 0,
+                ..defaults.kv
             },
+            ..defaults
         };
         LiveConfig {
             prompt_seed: 4,

@@ -17,7 +17,7 @@ use engine::live::weights::folder::ModelFolder;
 use engine::live::{Backend, Exits, Live, LiveConfig, Transcript};
 use engine::models::gate::GateSpec;
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
+use engine::scheduler::{Finish, KvConfig, Overlap, Scheduler, SchedulerConfig};
 use engine::submission::Submission;
 use engine::units::{Depth, Nanos};
 
@@ -45,8 +45,8 @@ struct Ask {
 impl Ask {
     fn config(&self, folder: &ModelFolder) -> LiveConfig {
         let architecture = folder.architecture();
+        let defaults = SchedulerConfig::of(architecture);
         let scheduler = SchedulerConfig {
-            mode: Mode::Refill { min_coda_batch: 1 },
             overlap: Overlap::Asynchronous,
             finish: if self.end.is_some() { Finish::Eos } else { Finish::Length },
             max_num_seqs: 8,
@@ -55,14 +55,8 @@ impl Ask {
             max_context_tokens: 256,
             r_max: Depth(self.loops),
             r_min: Depth(1),
-            kv: KvConfig {
-                layout: self.layout,
-                blocks: 4096,
-                block_tokens: 4,
-                headroom_blocks: 0,
-                pressure: Pressure::Reserve,
-                boundary_layers: architecture.boundary_kv_bytes() > 0,
-            },
+            kv: KvConfig { layout: self.layout, blocks: 4096, block_tokens: 4, ..defaults.kv },
+            ..defaults
         };
         let never = folder.config.exit_threshold;
         let full = GateSpec { threshold: if never > 0.0 { 1.0 } else { 0.0 }, min_depth: None, lookahead: false };

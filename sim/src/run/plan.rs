@@ -344,7 +344,7 @@ fn config(scenario: &Scenario, model: &Architecture, mode: Mode) -> SchedulerCon
             block_tokens: kv.block_tokens.0,
             headroom_blocks: (kv.headroom.0 * f64::from(kv.blocks.0)) as u64,
             pressure: kv.pressure,
-            boundary_layers: model.boundary_kv_bytes() > 0,
+            boundary_layers: model.has_boundary_layers(),
         },
     }
 }

@@ -96,8 +96,11 @@ impl CudaBackend {
     fn new(model: Rc<Model>, config: LiveConfig, options: CudaOptions) -> Result<Self, CudaError> {
         let (device, architecture) = (&model.device, &model.architecture);
         let scheduler = &config.scheduler;
-        let boundary_layers = architecture.prelude_layers + architecture.coda_layers > 0;
-        assert_eq!(scheduler.kv.boundary_layers, boundary_layers, "the scheduler was told of another model");
+        assert_eq!(
+            scheduler.kv.boundary_layers,
+            architecture.has_boundary_layers(),
+            "the scheduler was told of another model"
+        );
         let ops = Ops::new(device, architecture, scheduler.kv.block_tokens, options.batch_invariant)?;
         let rows = (scheduler.max_num_seqs * config.window) as usize;
         let store = Store::new(device, architecture, &config, bucket(rows))?;
