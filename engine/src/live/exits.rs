@@ -32,37 +32,18 @@ impl fmt::Debug for Exits {
 
 /// An exit that the run's settings do not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum ExitError {
     /// The scheduler would learn of it too late, or the model or layout does not allow it.
     #[error("request {}, token {token} exits at depth {depth}, but must lie within {r_min} and {r_max}", request.0)]
-    OutOfRange {
-        /// The request.
-        request: RequestId,
-        /// The output token.
-        token: u32,
-        /// Its exit.
-        depth: Depth,
-        /// The shallowest exit allowed.
-        r_min: Depth,
-        /// Full depth.
-        r_max: Depth,
-    },
+    OutOfRange { request: RequestId, token: u32, depth: Depth, r_min: Depth, r_max: Depth },
     /// The layout keeps nothing for the loops that a token skips.
     #[error(
         "request {}, token {token} exits at depth {depth}, but depth_indexed accepts full-depth exits only \
          (r_max = {r_max}): use last_exited, shared or first_then_shared",
         request.0
     )]
-    DepthIndexed {
-        /// The request.
-        request: RequestId,
-        /// The output token.
-        token: u32,
-        /// Its exit.
-        depth: Depth,
-        /// Full depth.
-        r_max: Depth,
-    },
+    DepthIndexed { request: RequestId, token: u32, depth: Depth, r_max: Depth },
     /// A gate that decides too late for the overlap mode.
     #[error("overlap: lookahead needs exits one loop early: set `lookahead: true` for the gate")]
     NeedsLookahead,

@@ -17,17 +17,11 @@ use crate::run::key::FileHashes;
 
 /// Why measuring broke off; what was measured until then is in the journal.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum MeasureError {
     /// The device cannot run it.
     #[error("run `{run}`, {scheduler}: {source}")]
-    Live {
-        /// The run.
-        run: String,
-        /// The scheduler.
-        scheduler: String,
-        /// Why.
-        source: Box<LiveError>,
-    },
+    Live { run: String, scheduler: String, source: Box<LiveError> },
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
