@@ -260,7 +260,7 @@ fn a_live_run_makes_the_predicted_batches() {
             assert_eq!(scheduler["predicted"]["mean_core_batch"], scheduler["measured"]["mean_core_batch"]);
             for side in ["predicted", "measured", "error", "live_spread"] {
                 for metric in
-                    ["throughput_tokens_per_s", "speedup", "s_e2e", "ttft_s.p99", "tpot_s.mean", "normalized_s.p95"]
+                    ["throughput_tokens_per_s", "speedup", "s_e2e", "ttft_p99_s", "tpot_mean_s", "normalized_p95_s"]
                 {
                     assert!(scheduler[side][metric].as_f64().is_some_and(f64::is_finite), "{side} {metric}");
                 }

@@ -18,7 +18,7 @@ use engine::units::{Depth, Nanos};
 use sim::live::LiveDevice;
 
 use crate::engine_thread::{self, Engine};
-use crate::model::Model;
+use crate::model::ServedModel;
 use crate::settings::{ExitChoice, Settings};
 
 /// Share of the memory behind the weights that the KV pool takes on a GPU.
@@ -32,7 +32,7 @@ const BLOCKS_CPU: u64 = 16_384;
 
 /// Which model, and how it is run.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Run {
+pub struct ServedRun {
     /// The model: a folder in Hugging Face's layout.
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
@@ -59,7 +59,7 @@ pub struct Ready {
     /// The engine.
     pub engine: Engine,
     /// What it serves.
-    pub model: Model,
+    pub model: ServedModel,
     /// Its shape.
     pub architecture: Architecture,
     /// Its settings.
@@ -68,7 +68,7 @@ pub struct Ready {
     pub context: Option<u64>,
 }
 
-impl Run {
+impl ServedRun {
     /// Opens the folder, loads the weights and starts the engine, in which at most `max_queue` requests may wait.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Run {
         let folder = ModelFolder::open(path).map_err(|error| error.to_string())?;
         let architecture = folder.architecture().clone();
         let context = folder.config.context_tokens;
-        let (tokenizer, chat) = Model::text(path, architecture.vocab).map_err(|error| error.to_string())?;
+        let (tokenizer, chat) = ServedModel::text(path, architecture.vocab).map_err(|error| error.to_string())?;
         let choice = ExitChoice { threshold: self.exit_threshold, min_depth: self.min_depth };
         let gate = settings.gate(folder.config.exit_threshold, choice);
         if !gate.threshold.is_finite() {
@@ -104,7 +104,7 @@ impl Run {
         if end_tokens.is_empty() {
             end_tokens.extend(tokenizer.eos().map(|token| token.id));
         }
-        let model = Model {
+        let model = ServedModel {
             name: name.map_or_else(|| folder_name(path), str::to_owned),
             tokenizer,
             chat,
@@ -141,7 +141,7 @@ fn sampling(generation: &Generation) -> Sampling {
 
 /// What an executor is made of, on the engine's own thread.
 struct Make {
-    run: Run,
+    run: ServedRun,
     settings: Settings,
     folder: ModelFolder,
     gate: GateSpec,

@@ -66,6 +66,12 @@ impl<'a> Session<'a> {
         self.known.get(&self.key(job))
     }
 
+    /// Live runs in the journal that the protocol does not ask for: of other settings, or of an older program.
+    pub fn passed_over(&self) -> usize {
+        let asked: BTreeSet<String> = self.jobs().into_iter().map(|job| self.key(job)).collect();
+        self.known.keys().filter(|key| !asked.contains(*key)).count()
+    }
+
     /// Measures what is missing, one line of progress each on stderr. A finished run is on disk before the next one begins;
     /// none begins that would end beyond `budget_s` seconds on `clock`.
     ///

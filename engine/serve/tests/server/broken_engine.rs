@@ -14,7 +14,7 @@ use engine::units::Depth;
 use serde_json::json;
 use serve::engine_thread;
 use serve::http::{Guard, Limits};
-use serve::model::Model;
+use serve::model::ServedModel;
 use serve::settings::Settings;
 
 use crate::client::{Answer, request};
@@ -51,7 +51,7 @@ impl Executor for Panics {
 /// A server of changed weights, whose engine panics behind so many batches.
 fn server(batches: u32, change: impl FnOnce(Weights) -> Weights + Send + 'static) -> Server {
     let model = ModelFolder::open(&folder()).unwrap();
-    let (tokenizer, chat) = Model::text(&folder(), model.architecture().vocab).unwrap();
+    let (tokenizer, chat) = ServedModel::text(&folder(), model.architecture().vocab).unwrap();
     let vocab = model.architecture().vocab as u32;
     let engine = engine_thread::start(64, move || {
         let config = Settings::read(None)?.config(model.architecture(), Some(256), 512)?;
@@ -63,7 +63,7 @@ fn server(batches: u32, change: impl FnOnce(Weights) -> Weights + Send + 'static
         Ok((Panics { executor, left: batches }, config))
     });
     let engine = engine.unwrap();
-    let model = Model {
+    let model = ServedModel {
         name: "tiny".into(),
         tokenizer,
         chat,
