@@ -24,7 +24,7 @@ pub(super) struct Norm {
     pub(super) shares: i32,
 }
 
-/// `attention_decode.cu`'s `DecodeArgs`.
+/// `attention_decode.cuh`'s `DecodeArgs`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DecodeAttention {

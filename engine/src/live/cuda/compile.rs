@@ -21,9 +21,17 @@ pub(super) struct Source {
     pub(super) kernels: &'static [&'static str],
 }
 
+/// A kernel file behind the headers that it alone needs.
 macro_rules! source {
-    ($file:literal, $($kernel:literal),* $(,)?) => {
-        Source { file: $file, text: include_str!(concat!("kernels/", $file)), kernels: &[$($kernel),*] }
+    ($file:literal $(behind [$($header:literal),*])?, $($kernel:literal),* $(,)?) => {
+        Source {
+            file: $file,
+            text: concat!(
+                $($(include_str!(concat!("kernels/", $header)),)*)?
+                include_str!(concat!("kernels/", $file))
+            ),
+            kernels: &[$($kernel),*],
+        }
     };
 }
 
@@ -53,7 +61,7 @@ static SOURCES: [Source; 10] = [
     ),
     source!("gemm_tile.cu", "tile_bf16", "tile_f32"),
     source!(
-        "attention_decode.cu",
+        "attention_decode.cu" behind ["attention_decode.cuh", "attention_decode_shared.cuh"],
         "decode_store",
         "decode_attention",
         "decode_attention_stored",
