@@ -216,7 +216,7 @@ fn recomputing_makes_progress_while_tokens_are_on_their_way() {
 #[ignore = "needs a CUDA device"]
 fn gates_leave_at_several_depths_and_a_schedule_does_not_change_them() {
     for (model, threshold) in [("tiny-ouro", 0.6), ("tiny-huginn", 0.3)] {
-        let gate = Exits::Gate(GateSpec { threshold, min_depth: None, lookahead: true });
+        let gate = Exits::Gate(GateSpec { lookahead: true, ..GateSpec::at(threshold) });
         let run = Serve { exits: gate, ..Serve::of(model) };
         let (expected, _) = Serve { max_num_seqs: 1, ..run.clone() }.run();
         let (got, _) = run.run();
