@@ -21,7 +21,7 @@ mod model;
 mod norm;
 mod parallel;
 mod places;
-mod readout;
+pub(crate) mod readout;
 mod rope;
 mod stages;
 mod tile;

@@ -2,14 +2,14 @@
 
 /// Entropy of the logits' softmax, in nats. The released code adds 1e-10 to every probability before its logarithm, which
 /// moves the sum by less than 1e-5.
-pub(super) fn entropy(logits: &[f32]) -> f32 {
+pub(crate) fn entropy(logits: &[f32]) -> f32 {
     let of = Softmax::of(logits);
     let mean: f64 = logits.iter().map(|&logit| of.weight(logit) * of.below(logit)).sum();
     (of.sum.ln() - mean / of.sum) as f32
 }
 
 /// `KL(previous || current)` of the logits' softmaxes, in nats; without previous logits of the uniform distribution.
-pub(super) fn divergence(previous: Option<&[f32]>, current: &[f32]) -> f32 {
+pub(crate) fn divergence(previous: Option<&[f32]>, current: &[f32]) -> f32 {
     let to = Softmax::of(current);
     let Some(previous) = previous else {
         let ids = current.len() as f64;
@@ -22,7 +22,7 @@ pub(super) fn divergence(previous: Option<&[f32]>, current: &[f32]) -> f32 {
 }
 
 /// The id of the largest logit, of equal ones the lowest.
-pub(super) fn argmax(logits: &[f32]) -> f32 {
+pub(crate) fn argmax(logits: &[f32]) -> f32 {
     let larger = |best, (id, &logit)| if logit > logits[best] { id } else { best };
     logits.iter().enumerate().fold(0, larger) as f32
 }

@@ -3,13 +3,12 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::arguments::{DecodeAttention, Norm, PrefillAttention, Sample};
-use super::compile::{compile, sources};
+use super::arguments::{DecodeAttention, Norm, PrefillAttention, Readout, Sample};
+use super::compile::{For, compile, sources};
 use super::device::{Device, Kernel, Shape, arguments};
 use super::error::CudaError;
 use super::lt::Lt;
 use super::memory::Address;
-use crate::architecture::Architecture;
 
 /// Up to so many rows attention runs in blocks of 8 warps.
 const FEW_ROWS: usize = 4;
@@ -33,12 +32,8 @@ pub(super) struct Ops {
 }
 
 impl Ops {
-    pub(super) fn new(
-        device: &Device,
-        architecture: &Architecture,
-        block_tokens: u32,
-        invariant: bool,
-    ) -> Result<Self, CudaError> {
+    pub(super) fn new(device: &Device, model: For<'_>, invariant: bool) -> Result<Self, CudaError> {
+        let architecture = model.architecture;
         let reason = match architecture {
             a if a.hidden % 8 > 0 || a.ffn % 8 > 0 || a.head_dim % 8 > 0 || a.vocab % 8 > 0 => {
                 "hidden, ffn, head_dim and vocab must be multiples of 8: rows are read 16 bytes at a time"
@@ -57,7 +52,7 @@ impl Ops {
         }
         let (mut kernels, arch) = (HashMap::new(), device.arch());
         for source in sources(&arch) {
-            let image = compile(source, architecture, block_tokens, &arch)?;
+            let image = compile(source, model, &arch)?;
             kernels.extend(source.kernels.iter().copied().zip(device.load(&image, source.kernels)?));
         }
         let ops = Self {
@@ -177,6 +172,10 @@ impl Ops {
 
     pub(super) fn sample(&self, sample: Sample, count: usize) -> Result<(), CudaError> {
         self.launch("sample", ((count as u32, 1), 512, 0), arguments![sample])
+    }
+
+    pub(super) fn exit_signal(&self, readout: Readout, count: usize) -> Result<(), CudaError> {
+        self.launch("exit_signal", ((count as u32, 1), 1024, 0), arguments![readout])
     }
 
     /// `restores` says that blocks come back from `saved`.

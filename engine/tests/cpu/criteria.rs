@@ -1,14 +1,18 @@
 //! Exit criteria that a model need not be trained for, live: against the dense reference, and under every schedule.
 
+use std::cell::RefCell;
+
+use engine::conformance::{self, Case, Group, Heard};
 use engine::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::layout::Layout;
-use engine::live::{Exits, LiveConfig};
+use engine::live::{Exits, LiveConfig, OutputToken};
 use engine::models::criterion::Criterion;
 use engine::models::gate::GateSpec;
+use engine::models::weights::Weights;
 use engine::scheduler::{Mode, Overlap};
 use engine::units::Depth;
 
-use crate::dense_reference::{DenseModel, Token, argmax, distance, divergence, entropy};
+use crate::dense_reference::{DenseModel, Job, Token, argmax, distance, divergence, entropy};
 use crate::gates::agrees_with_the_reference;
 use crate::serve::{OVERLAPS, Run, model};
 
@@ -151,4 +155,69 @@ fn what_cannot_be_run_says_what_to_change() {
     assert!(said.starts_with("exits.gate.criterion: tiny-huginn has no trained gate"), "{said}");
     let said = error("tiny-huginn", gate(Criterion::ArgmaxStability, 0.5, false), Overlap::Synchronous, 1).unwrap_err();
     assert!(said.starts_with("exits.gate.threshold: argmax_stability counts loops"), "{said}");
+}
+
+/// Every request of a case, generated alone: what each criterion looks at after every loop but the last.
+fn oracle(dense: &DenseModel, criterion: Criterion, group: &Group, case: &Case, config: &LiveConfig) -> Heard {
+    let mut heard = Heard::default();
+    for submission in &case.submissions {
+        let (id, prompt) = (submission.arrival.request.id, submission.prompt.as_deref().unwrap());
+        let signals = RefCell::new(Vec::new());
+        let generated = dense.generate(&Job {
+            prompt,
+            chunks: &[prompt.len()],
+            outputs: submission.arrival.output_tokens as usize,
+            layout: group.layout,
+            r_max: usize::from(group.r_max.0),
+            initial: &|position, channel| {
+                f64::from(config.initial_state.value(position as u32, channel as u32, dense.noise_std()))
+            },
+            leaves: &|token| {
+                let signal = signal(dense, criterion, token);
+                signals.borrow_mut().push(((id, token.index as u32, Depth(token.depth() as u8)), signal as f32));
+                false
+            },
+            reads_logits: true,
+        });
+        heard.transcripts.begin(id, prompt);
+        for (index, &token) in (0..).zip(&generated.tokens) {
+            heard.transcripts.push(id, index, OutputToken { token, depth: group.r_max, logits: None });
+        }
+        heard.signals.extend(signals.into_inner());
+    }
+    heard
+}
+
+fn signal(dense: &DenseModel, criterion: Criterion, token: &Token<'_>) -> f64 {
+    let now = token.logits.last().unwrap();
+    match criterion {
+        Criterion::Hazard => dense.hazard("model.early_exit_gate", token.states.last().unwrap()),
+        Criterion::LatentDifference => distance(token.states),
+        Criterion::EntropyDifference => entropy(now),
+        Criterion::Kl => divergence(token.logits.iter().rev().nth(1), now),
+        Criterion::ArgmaxStability => argmax(now) as f64,
+    }
+}
+
+#[test]
+fn signals_agree_with_the_dense_reference_and_depend_on_nothing_that_shares_their_batch() {
+    for name in MODELS {
+        let architecture = model(name);
+        let weights = Weights::random(&architecture, 11);
+        let dense = DenseModel::new(&architecture, &weights, false);
+        let options = CpuOptions { threads: 1, ..CpuOptions::default() };
+        for criterion in untrained().chain((name == "tiny-ouro").then_some(Criterion::Hazard)) {
+            let error = conformance::run_signals(
+                &architecture,
+                criterion,
+                |config| CpuExecutor::<f32>::new(&architecture, &weights, config, options),
+                |group, case, config| oracle(&dense, criterion, group, case, &config),
+                2e-5,
+            );
+            let error = error.unwrap_or_else(|failure| panic!("{failure}"));
+            println!("{name}, {}: {} signals, largest error {:.1e}", criterion.name(), error.compared, error.max_error);
+            // Ten requests of three decoded tokens, three ways.
+            assert_eq!(error.compared, 3 * 10 * 3 * usize::from(architecture.r_max.0 - 1));
+        }
+    }
 }
