@@ -83,7 +83,7 @@ pub(super) struct For<'a> {
 /// The model's shape as the kernels see it.
 fn defines(For { architecture, block_tokens, criterion }: For<'_>) -> Vec<String> {
     let (a, form) = (architecture, architecture.form());
-    // What a criterion of the logits looks at needs no kernel of its own for the state.
+    // Where logits decide nobody asks for the state's signal, so the kernels are the model's usual ones.
     let of_state = if criterion.reads_logits() { Criterion::of(a) } else { criterion };
     let numbers = [
         ("HIDDEN", a.hidden),

@@ -3,7 +3,7 @@
 //!
 //! All but the hazard are the criteria of the released recurrent-depth code, with the thresholds that its `auto` takes:
 //! `generate_with_adaptive_compute` in `recpre/raven_modeling_minimal.py` of seal-rg/recurrent-pretraining at 0d9ed974.
-//! Later copies of that file take 0.001 for KL; 5e-4 is also the paper's (arXiv 2502.05171).
+//! Later copies of that file take 0.001 for KL. Its `minp-kl` is not here.
 
 use serde::{Deserialize, Serialize};
 
