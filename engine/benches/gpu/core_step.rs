@@ -10,6 +10,8 @@ use engine::executor::{Executor, ExitSource};
 use engine::layout::Layout;
 use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
 use engine::live::{Exits, LiveConfig};
+use engine::models::criterion::Criterion;
+use engine::models::gate::GateSpec;
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{KvConfig, Overlap, SchedulerConfig};
@@ -46,6 +48,9 @@ pub(crate) struct Args {
     /// Which stage to time: core, prelude, coda or forward.
     #[arg(long, default_value = "core")]
     stage: String,
+    /// Judge every row by this after a loop, as `exits: { gate: { criterion } }` does, and read the signals back.
+    #[arg(long)]
+    criterion: Option<String>,
     /// The commit that is measured, for the report.
     #[arg(long, default_value = "unknown")]
     commit: String,
@@ -86,7 +91,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
             );
             records.push(json!({
                 "model": args.model, "batch": batch, "context": context, "layout": args.layout, "stage": args.stage,
-                "batch_invariant": args.batch_invariant, "ms_per_loop": step_ms, "busy_ms": busy_ms,
+                "batch_invariant": args.batch_invariant, "criterion": args.criterion, "ms_per_loop": step_ms, "busy_ms": busy_ms,
                 "floor_ms": floor_ms, "commit": args.commit,
                 "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
             }));
@@ -99,6 +104,19 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
 fn floor_ms(architecture: &Architecture, context_tokens: u64) -> f64 {
     let bytes = architecture.core_params() * 2 + context_tokens * architecture.core_kv_bytes();
     bytes as f64 / COPY_BYTES_PER_NS / 1e6
+}
+
+/// Full depth, replayed, or by a criterion that is met after no loop that counts.
+fn exits(criterion: Option<&str>, r_max: Depth) -> Result<Exits, Failure> {
+    let Some(name) = criterion else { return Ok(Exits::Replay(Arc::new(Full(r_max)))) };
+    let criterion = Criterion::ALL.into_iter().find(|criterion| criterion.name() == name);
+    let criterion = criterion.ok_or_else(|| format!("no such criterion: {name}"))?;
+    let threshold = match criterion {
+        Criterion::Hazard => 1.0 - f32::EPSILON,
+        Criterion::ArgmaxStability => f32::from(r_max.0 - 1),
+        Criterion::LatentDifference | Criterion::EntropyDifference | Criterion::Kl => f32::MIN_POSITIVE,
+    };
+    Ok(Exits::Gate(GateSpec { criterion: Some(criterion), ..GateSpec::at(threshold) }))
 }
 
 struct Bench {
@@ -134,7 +152,7 @@ impl Bench {
         let config = LiveConfig {
             prompt_seed: 1,
             initial_state: InitialState::Noise { seed: 2 },
-            ..LiveConfig::new(scheduler, Exits::Replay(Arc::new(Full(r_max))))
+            ..LiveConfig::new(scheduler, exits(args.criterion.as_deref(), r_max)?)
         };
         let options = CudaOptions { batch_invariant: args.batch_invariant, graphs: !args.no_graphs };
         let model = CudaModel::new(device, architecture, WeightSource::Random { seed: 5 })?;

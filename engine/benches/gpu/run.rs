@@ -63,7 +63,7 @@ impl Settings {
         const BLOCK_TOKENS: u32 = 16;
         let planes = u32::from(self.layout.planes(self.r_max));
         let wanted = self.context.div_ceil(BLOCK_TOKENS) * planes * self.max_num_seqs;
-        let fits = KvBudget::Fraction(0.85).blocks(device, architecture, (self.layout, self.r_max, BLOCK_TOKENS))?;
+        let fits = KvBudget::Fraction(0.85).blocks(device, architecture, (self.layout, self.r_max, BLOCK_TOKENS), 0)?;
         let defaults = SchedulerConfig::of(architecture);
         let scheduler = SchedulerConfig {
             mode: self.mode,

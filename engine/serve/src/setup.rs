@@ -84,9 +84,11 @@ impl ServedRun {
         let (tokenizer, chat) = ServedModel::text(path, architecture.vocab).map_err(|error| error.to_string())?;
         let choice = ExitChoice { threshold: self.exit_threshold, min_depth: self.min_depth };
         let gate = settings.gate(folder.config.exit_threshold, choice);
-        if !gate.threshold.is_finite() {
-            return Err(format!("--exit-threshold must be a number, got {}", gate.threshold));
-        }
+        let threshold = gate.criterion(&architecture).and_then(|criterion| gate.threshold_of(criterion));
+        let exit_threshold = threshold.map_err(|error| match self.exit_threshold {
+            Some(_) if error.field() == "threshold" => format!("--exit-threshold: {error}"),
+            _ => format!("exits.gate.{}: {error}", error.field()),
+        })?;
         let make = Make { run: self.clone(), settings: settings.clone(), folder: folder.clone(), gate };
         let engine = match self.device {
             LiveDevice::Cpu => engine_thread::start(max_queue, move || make.cpu()),
@@ -112,7 +114,7 @@ impl ServedRun {
             context_tokens: config.max_context_tokens,
             end_tokens: end_tokens.into(),
             sampling: sampling(&folder.generation),
-            exit_threshold: gate.threshold,
+            exit_threshold,
             first_exit: config.r_min,
             full_depth_only: settings.full_depth_only(),
         };
@@ -167,7 +169,9 @@ impl Make {
         let architecture = self.folder.architecture();
         let (layout, block_tokens) = self.settings.kv_shape();
         let shape = (layout, architecture.r_max, block_tokens);
-        let config = self.config(|| KvBudget::Fraction(KV_SHARE).blocks(&device, architecture, shape).map_err(said))?;
+        let kept_bytes = self.settings.kept_bytes(architecture, self.gate);
+        let budget = KvBudget::Fraction(KV_SHARE);
+        let config = self.config(|| budget.blocks(&device, architecture, shape, kept_bytes).map_err(said))?;
         let mut executor = CudaExecutor::new(&model, self.live(config), CudaOptions::default())
             .map_err(|error| format!("--device cuda: {error}"))?;
         warm_up(&mut executor, config)?;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::architecture::Architecture;
 use crate::executor::{ExitSource, Reject};
 use crate::layout::Layout;
-use crate::models::gate::{Gate, GateMemory, GateSpec, Signal};
+use crate::models::criterion::Criterion;
+use crate::models::gate::{Gate, GateError, GateMemory, GateSpec, Signal};
 use crate::request::RequestId;
 use crate::scheduler::{Overlap, SchedulerConfig};
 use crate::submission::ExitRule;
@@ -17,8 +18,20 @@ use crate::units::Depth;
 pub enum Exits {
     /// Depths by request and token; a replayed depth is the effective one.
     Replay(Arc<dyn ExitSource + Send + Sync>),
-    /// The model's gate.
+    /// The model's gate, or another criterion.
     Gate(GateSpec),
+}
+
+impl Exits {
+    /// What a device must compute after each loop: what the run's tokens are judged by, or the model's own where exits are
+    /// replayed or the gate is one that [`Gate::new`] refuses.
+    pub fn criterion(&self, architecture: &Architecture) -> Criterion {
+        let asked = match self {
+            Self::Replay(_) => None,
+            Self::Gate(spec) => spec.criterion(architecture).ok(),
+        };
+        asked.unwrap_or_else(|| Criterion::of(architecture))
+    }
 }
 
 impl fmt::Debug for Exits {
@@ -31,7 +44,7 @@ impl fmt::Debug for Exits {
 }
 
 /// An exit that the run's settings do not allow.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum ExitError {
     /// The scheduler would learn of it too late, or the model or layout does not allow it.
@@ -47,6 +60,21 @@ pub enum ExitError {
     /// A gate that decides too late for the overlap mode.
     #[error("overlap: lookahead needs exits one loop early: set `lookahead: true` for the gate")]
     NeedsLookahead,
+    /// A gate that the model cannot have.
+    #[error("exits.gate.{field}: {0}", field = .0.field())]
+    Gate(#[from] GateError),
+    /// A position that is read out after every loop stores the coda's keys and values, which the positions behind it would
+    /// read before it has left.
+    #[error(
+        "{} runs the layers behind the loop after every loop, so a sequence can have one position on its way at once, and \
+         this run's window is {window}: take latent_difference, or a window of 1", criterion.name()
+    )]
+    SideBySide {
+        /// The criterion.
+        criterion: Criterion,
+        /// Positions of one sequence on their way at once.
+        window: u32,
+    },
 }
 
 /// Exits under a scheduler's settings, ready to run.
@@ -80,19 +108,24 @@ impl Decider {
 }
 
 impl ExitPolicy {
-    /// `trained_lookahead` says that the weights hold a trained lookahead gate.
+    /// `trained_lookahead` says that the weights hold a trained lookahead gate, `window` how many positions of a sequence can
+    /// be on their way at once.
     pub(super) fn new(
         exits: Exits,
         architecture: &Architecture,
-        config: &SchedulerConfig,
+        (config, window): (&SchedulerConfig, u32),
         trained_lookahead: bool,
     ) -> Result<Self, ExitError> {
         let gate = match exits {
             Exits::Replay(_) => None,
-            Exits::Gate(spec) => Some(Gate::new(spec, architecture, config.r_max, trained_lookahead)),
+            Exits::Gate(spec) => Some(Gate::new(spec, architecture, config.r_max, trained_lookahead)?),
         };
         if config.overlap == Overlap::Lookahead && gate.is_some_and(|gate| !gate.looks_ahead()) {
             return Err(ExitError::NeedsLookahead);
+        }
+        let criterion = exits.criterion(architecture);
+        if criterion.reads_logits() && architecture.coda_layers > 0 && window > 1 {
+            return Err(ExitError::SideBySide { criterion, window });
         }
         let (layout, r_min, r_max) = (config.kv.layout, config.r_min, config.r_max);
         Ok(Self { exits, gate, architecture: architecture.clone(), trained_lookahead, layout, r_min, r_max })
@@ -118,7 +151,7 @@ impl ExitPolicy {
                 "exits are replayed, so no request can have a threshold of its own: run with a gate".into(),
             )),
             (Some(ExitRule::Threshold { threshold, min_depth }), Exits::Gate(spec)) => {
-                let spec = GateSpec { threshold, min_depth: min_depth.or(spec.min_depth), ..*spec };
+                let spec = GateSpec { threshold: Some(threshold), min_depth: min_depth.or(spec.min_depth), ..*spec };
                 self.gate_of_request(spec).map(Decider::of)
             }
         }
@@ -128,9 +161,8 @@ impl ExitPolicy {
     fn gate_of_request(&self, spec: GateSpec) -> Result<Gate, Reject> {
         let (r_min, r_max) = (self.r_min, self.r_max);
         let refuse = |reason: String| Err(Reject::Exit(reason));
-        if !spec.threshold.is_finite() {
-            return refuse(format!("the threshold must be a number, got {}", spec.threshold));
-        }
+        let gate = Gate::new(spec, &self.architecture, r_max, self.trained_lookahead)
+            .map_err(|error| Reject::Exit(error.to_string()))?;
         if self.layout == Layout::DepthIndexed {
             return refuse(format!(
                 "depth_indexed accepts full-depth exits only (r_max = {r_max}), so no request can have a threshold: \
@@ -142,7 +174,6 @@ impl ExitPolicy {
         {
             return refuse(format!("the minimum depth must be between 1 and r_max = {r_max}, got {depth}"));
         }
-        let gate = Gate::new(spec, &self.architecture, r_max, self.trained_lookahead);
         // A gate that speaks of the next loop does so after the first.
         let fires = if gate.signal == Signal::NextHazard { gate.first.max(Depth(2)) } else { gate.first };
         let earliest = Depth(fires.0.saturating_add(gate.delay)).min(r_max);

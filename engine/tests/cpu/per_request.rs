@@ -32,7 +32,7 @@ fn executor(run: &Run, config: LiveConfig) -> CpuExecutor {
 }
 
 fn gate(threshold: f32) -> Exits {
-    Exits::Gate(GateSpec { threshold, min_depth: None, lookahead: true })
+    Exits::Gate(GateSpec { lookahead: true, ..GateSpec::at(threshold) })
 }
 
 #[test]

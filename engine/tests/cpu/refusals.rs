@@ -13,7 +13,7 @@ use crate::serve::Run;
 use crate::stream::{End, stream, stream_as};
 
 fn gate(threshold: f32) -> Exits {
-    Exits::Gate(GateSpec { threshold, min_depth: None, lookahead: true })
+    Exits::Gate(GateSpec { lookahead: true, ..GateSpec::at(threshold) })
 }
 
 fn of_size(prompt_tokens: u32, max_output_tokens: u32) -> Submission {

@@ -14,6 +14,7 @@ use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSou
 use engine::live::weights::Weights;
 use engine::live::weights::tensor::Tensor;
 use engine::live::{Exits, LiveConfig, Transcripts, choose};
+use engine::models::criterion::Criterion;
 use engine::models::gate::GateSpec;
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
@@ -216,7 +217,7 @@ fn recomputing_makes_progress_while_tokens_are_on_their_way() {
 #[ignore = "needs a CUDA device"]
 fn gates_leave_at_several_depths_and_a_schedule_does_not_change_them() {
     for (model, threshold) in [("tiny-ouro", 0.6), ("tiny-huginn", 0.3)] {
-        let gate = Exits::Gate(GateSpec { threshold, min_depth: None, lookahead: true });
+        let gate = Exits::Gate(GateSpec { lookahead: true, ..GateSpec::at(threshold) });
         let run = Serve { exits: gate, ..Serve::of(model) };
         let (expected, _) = Serve { max_num_seqs: 1, ..run.clone() }.run();
         let (got, _) = run.run();
@@ -226,6 +227,38 @@ fn gates_leave_at_several_depths_and_a_schedule_does_not_change_them() {
         depths.dedup();
         println!("{model}: depths {depths:?}");
         assert!(depths.len() > 1, "{model}: exits at {depths:?} only");
+    }
+}
+
+/// Tokens leave at several depths by each, in graphs, and a renewed executor with another criterion would lack them.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn criteria_of_the_logits_leave_at_several_depths_and_a_schedule_does_not_change_them() {
+    for (model, criterion, threshold) in [
+        ("tiny-ouro", Criterion::Kl, 0.08),
+        ("tiny-ouro", Criterion::LatentDifference, 0.4),
+        ("tiny-huginn", Criterion::EntropyDifference, 0.02),
+        ("tiny-huginn", Criterion::Kl, 0.1),
+        ("tiny-huginn", Criterion::ArgmaxStability, 2.0),
+        ("tiny-recurrent-llama", Criterion::Kl, 0.1),
+    ] {
+        let what = format!("{model}, {}", criterion.name());
+        let gate = GateSpec { criterion: Some(criterion), lookahead: true, ..GateSpec::at(threshold) };
+        let run = Serve { exits: Exits::Gate(gate), ..Serve::of(model) };
+        let (expected, _) = Serve { max_num_seqs: 1, mode: Mode::NoRefill, ..run.clone() }.run();
+        for overlap in [Overlap::Synchronous, Overlap::Lookahead] {
+            let mut executor = Serve { overlap, ..run.clone() }.executor();
+            let (got, _) = Serve { overlap, ..run.clone() }.run_on(&mut executor);
+            assert_same(&got, &expected, &what);
+            let replayed = Serve { overlap, ..Serve::of(model) };
+            assert!(!executor.renew(replayed.config()).unwrap(), "{what}: replayed exits need other graphs");
+        }
+        let mut depths: Vec<u8> =
+            expected.iter().flat_map(|(_, t)| t.depths[1..].iter().map(|depth| depth.0)).collect();
+        depths.sort_unstable();
+        depths.dedup();
+        println!("{what}: depths {depths:?}");
+        assert!(depths.len() > 1, "{what}: exits at {depths:?} only");
     }
 }
 

@@ -59,8 +59,8 @@ impl Ask {
             ..defaults
         };
         let never = folder.config.exit_threshold;
-        let full = GateSpec { threshold: if never > 0.0 { 1.0 } else { 0.0 }, min_depth: None, lookahead: false };
-        let gate = self.threshold.map_or(full, |threshold| GateSpec { threshold, ..full });
+        let full = GateSpec::at(if never > 0.0 { 1.0 } else { 0.0 });
+        let gate = self.threshold.map_or(full, GateSpec::at);
         LiveConfig {
             end_tokens: self.end.into_iter().collect(),
             keep_logits: true,

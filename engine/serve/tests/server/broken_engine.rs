@@ -55,7 +55,7 @@ fn server(batches: u32, change: impl FnOnce(Weights) -> Weights + Send + 'static
     let vocab = model.architecture().vocab as u32;
     let engine = engine_thread::start(64, move || {
         let config = Settings::read(None)?.config(model.architecture(), Some(256), 512)?;
-        let gate = GateSpec { threshold: 1.0, min_depth: None, lookahead: false };
+        let gate = GateSpec::at(1.0);
         let live = LiveConfig::new(config, Exits::Gate(gate));
         let weights = change(model.weights().unwrap());
         let options = CpuOptions { threads: 1, ..CpuOptions::default() };

@@ -88,6 +88,11 @@ impl Group {
     pub fn exit(&self, request: RequestId, token: u32) -> Depth {
         self.pattern.exit_depth(request, token)
     }
+
+    /// No token leaves early.
+    pub(super) fn is_full_depth(&self) -> bool {
+        matches!(self.pattern, Pattern::FullDepth { .. })
+    }
 }
 
 impl Case {

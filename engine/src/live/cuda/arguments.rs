@@ -95,3 +95,15 @@ pub(super) struct Sample {
     pub(super) inputs: Address,
     pub(super) chosen: Address,
 }
+
+/// `readout.cu`'s `ReadoutArgs`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Readout {
+    pub(super) header: Address,
+    pub(super) rows: Address,
+    pub(super) logits: Address,
+    pub(super) last: Address,
+    pub(super) signals: Address,
+    pub(super) signal: i32,
+}

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use super::compile::For;
 use super::error::{CudaError, CudaRunError};
 use super::flight::{CudaStats, InFlight, Spare, Timeline, events};
-use super::graphs::{Graphs, bucket, queue};
+use super::graphs::{Decode, Graphs, bucket, queue};
 use super::memory::Pinned;
 use super::model::{CudaModel, Model};
 use super::ops::Ops;
@@ -17,6 +18,7 @@ use super::upload::{BannedLists, Draw, Upload, items, rows};
 use crate::batch::Stage;
 use crate::executor::Clock;
 use crate::live::{Backend, Live, LiveConfig, LiveError, Ran, Tables, Work};
+use crate::models::criterion::Criterion;
 use crate::request::RequestId;
 use crate::scheduler::SchedulerConfig;
 
@@ -30,6 +32,8 @@ pub struct CudaBackend {
     pub(super) model: Rc<Model>,
     pub(super) store: Store,
     pub(super) config: LiveConfig,
+    /// What rows are judged by after a loop: other kernels, memory and graphs.
+    pub(super) criterion: Criterion,
     pub(super) tables: Tables,
     pub(super) parked: BTreeMap<RequestId, Parked>,
     pub(super) spare: Spare,
@@ -43,7 +47,8 @@ impl Live<CudaBackend> {
     /// A model ready to serve under a scheduler's settings: kernels compiled, caches placed, graphs recorded.
     ///
     /// # Errors
-    /// A library is missing, something does not fit, or the gate decides too late for the overlap mode.
+    /// A library is missing, something does not fit, or the gate decides too late for the overlap mode or is none that the model
+    /// can have.
     pub fn new(model: &CudaModel, config: LiveConfig, options: CudaOptions) -> Result<Self, CudaRunError> {
         let model = model.0.clone();
         let backend = CudaBackend::new(model.clone(), config.clone(), options).map_err(LiveError::Device)?;
@@ -72,7 +77,8 @@ impl Live<CudaBackend> {
         let same_scheduler = SchedulerConfig { mode: now.scheduler.mode, ..config.scheduler } == now.scheduler;
         let same_memory = config.initial_state == now.initial_state
             && config.keep_logits == now.keep_logits
-            && config.window == now.window;
+            && config.window == now.window
+            && config.exits.criterion(&self.backend.model.architecture) == self.backend.criterion;
         if !same_scheduler || !same_memory {
             return Ok(false);
         }
@@ -101,7 +107,9 @@ impl CudaBackend {
             architecture.has_boundary_layers(),
             "the scheduler was told of another model"
         );
-        let ops = Ops::new(device, architecture, scheduler.kv.block_tokens, options.batch_invariant)?;
+        let criterion = config.exits.criterion(architecture);
+        let compiled = For { architecture, block_tokens: scheduler.kv.block_tokens, criterion };
+        let ops = Ops::new(device, compiled, options.batch_invariant)?;
         let rows = (scheduler.max_num_seqs * config.window) as usize;
         let store = Store::new(device, architecture, &config, bucket(rows))?;
         let graphs = match options.graphs {
@@ -119,6 +127,7 @@ impl CudaBackend {
             stats: CudaStats::default(),
             in_flight: VecDeque::new(),
             timeline: Timeline::default(),
+            criterion,
             config,
         })
     }
@@ -165,7 +174,8 @@ impl CudaBackend {
         let entries_at = out.put(entries);
         let bytes = out.finish(work.lanes.len(), items.len(), entries.len(), entries_at);
         self.store.upload.upload(&self.ops.device, upload, bytes)?;
-        match self.graphs.get(work.stage, work.lanes.len()).filter(|_| !work.spans) {
+        let decode = Decode::of(work, self.criterion);
+        match self.graphs.get(decode, work.lanes.len()).filter(|_| !work.spans) {
             Some(graph) => {
                 self.stats.graph_launches += 1;
                 self.ops.device.launch_graph(graph)
@@ -173,7 +183,7 @@ impl CudaBackend {
             None => {
                 self.stats.eager_fallbacks += 1;
                 let count = bucket(work.lanes.len());
-                queue((work.stage, work.spans), count, (&self.ops, &*self.model, &self.store), &self.config)
+                queue((decode, work.spans), count, (&self.ops, &*self.model, &self.store), &self.config)
             }
         }
     }

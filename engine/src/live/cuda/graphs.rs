@@ -13,7 +13,8 @@ use super::products::Phase;
 use super::stages::{Rows, Run};
 use super::store::Store;
 use crate::batch::Stage;
-use crate::live::LiveConfig;
+use crate::live::{LiveConfig, Work};
+use crate::models::criterion::Criterion;
 use crate::profile::Buckets;
 
 /// Row counts that graphs are recorded for: rows behind a batch's last are computed and dropped.
@@ -26,12 +27,33 @@ pub fn row_buckets() -> Buckets {
 }
 
 /// The decode stages.
-pub(super) const DECODE: [Stage; 4] = [Stage::Prelude, Stage::Core, Stage::Coda, Stage::Forward];
+const DECODE: [Stage; 4] = [Stage::Prelude, Stage::Core, Stage::Coda, Stage::Forward];
+
+/// What decode work runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Decode {
+    pub(super) stage: Stage,
+    /// Core: rows are read out, since their logits decide whether they leave.
+    pub(super) reads_out: bool,
+}
+
+impl Decode {
+    pub(super) fn of(work: &Work, criterion: Criterion) -> Self {
+        Self { stage: work.stage, reads_out: work.signals && criterion.reads_logits() }
+    }
+
+    /// All that a run can ask for.
+    fn all(criterion: Criterion) -> impl Iterator<Item = Self> {
+        let plain = DECODE.map(|stage| Self { stage, reads_out: false });
+        let reading = criterion.reads_logits().then_some(Self { stage: Stage::Core, reads_out: true });
+        plain.into_iter().chain(reading)
+    }
+}
 
 /// A model's decode stages on a device, recorded or not.
 #[derive(Debug)]
 pub(super) struct Graphs {
-    graphs: BTreeMap<(Stage, usize), Graph>,
+    graphs: BTreeMap<(Decode, usize), Graph>,
 }
 
 /// The bucket of a number of rows; beyond the last, multiples of it.
@@ -43,7 +65,7 @@ pub(super) fn bucket(rows: usize) -> usize {
 /// Queues a decode stage, kernel by kernel. `count` rows are launched, the header says how many are real; `spans`: some
 /// attend to each other.
 pub(super) fn queue(
-    (stage, spans): (Stage, bool),
+    (Decode { stage, reads_out }, spans): (Decode, bool),
     count: usize,
     (ops, model, store): (&Ops, &Model, &Store),
     config: &LiveConfig,
@@ -65,6 +87,7 @@ pub(super) fn queue(
         layout: config.scheduler.kv.layout,
         initial_state: config.initial_state,
         r_max: config.scheduler.r_max,
+        criterion: config.exits.criterion(&model.architecture),
         spans,
         launches: 0,
     };
@@ -79,6 +102,9 @@ pub(super) fn queue(
         Stage::Core => run.core(0)?,
         Stage::Forward => (1..=run.r_max.0).try_for_each(|depth| run.core(depth))?,
         _ => {}
+    }
+    if reads_out {
+        run.read_out()?;
     }
     if matches!(stage, Stage::Coda | Stage::Forward) {
         run.coda()?;
@@ -102,18 +128,18 @@ impl Graphs {
     ) -> Result<Self, CudaError> {
         let mut graphs = BTreeMap::new();
         for count in BUCKETS.into_iter().filter(|&count| count <= bucket(rows)) {
-            for stage in DECODE {
-                let queue = || queue((stage, false), count, (ops, model, store), config);
+            for decode in Decode::all(config.exits.criterion(&model.architecture)) {
+                let queue = || queue((decode, false), count, (ops, model, store), config);
                 // Once for real: libraries load their kernels and choose algorithms, which a capture cannot do.
                 queue()?;
                 ops.device.synchronize()?;
-                graphs.insert((stage, count), ops.device.capture(queue)?);
+                graphs.insert((decode, count), ops.device.capture(queue)?);
             }
         }
         Ok(Self { graphs })
     }
 
-    pub(super) fn get(&self, stage: Stage, rows: usize) -> Option<&Graph> {
-        self.graphs.get(&(stage, bucket(rows)))
+    pub(super) fn get(&self, decode: Decode, rows: usize) -> Option<&Graph> {
+        self.graphs.get(&(decode, bucket(rows)))
     }
 }

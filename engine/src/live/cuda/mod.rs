@@ -25,6 +25,7 @@ mod ops;
 mod options;
 mod prefill;
 mod products;
+mod readout;
 mod scores;
 mod stages;
 mod store;

@@ -3,13 +3,12 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::arguments::{DecodeAttention, Norm, PrefillAttention, Sample};
-use super::compile::{compile, sources};
+use super::arguments::{DecodeAttention, Norm, PrefillAttention, Readout, Sample};
+use super::compile::{For, compile, sources};
 use super::device::{Device, Kernel, Shape, arguments};
 use super::error::CudaError;
 use super::lt::Lt;
 use super::memory::Address;
-use crate::architecture::Architecture;
 
 /// Up to so many rows attention runs in blocks of 8 warps, where every query head has keys of its own.
 const FEW_ROWS: usize = 4;
@@ -33,12 +32,8 @@ pub(super) struct Ops {
 }
 
 impl Ops {
-    pub(super) fn new(
-        device: &Device,
-        architecture: &Architecture,
-        block_tokens: u32,
-        invariant: bool,
-    ) -> Result<Self, CudaError> {
+    pub(super) fn new(device: &Device, model: For<'_>, invariant: bool) -> Result<Self, CudaError> {
+        let architecture = model.architecture;
         let reason = match architecture {
             a if a.hidden % 8 > 0 || a.ffn % 8 > 0 || a.head_dim % 8 > 0 || a.vocab % 8 > 0 => {
                 "hidden, ffn, head_dim and vocab must be multiples of 8: rows are read 16 bytes at a time"
@@ -57,7 +52,7 @@ impl Ops {
         }
         let (mut kernels, arch) = (HashMap::new(), device.arch());
         for source in sources(&arch) {
-            let image = compile(source, architecture, block_tokens, &arch)?;
+            let image = compile(source, model, &arch)?;
             kernels.extend(source.kernels.iter().copied().zip(device.load(&image, source.kernels)?));
         }
         let ops = Self {
@@ -189,6 +184,10 @@ impl Ops {
         self.launch("sample", ((count as u32, 1), 512, 0), arguments![sample])
     }
 
+    pub(super) fn exit_signal(&self, readout: Readout, count: usize) -> Result<(), CudaError> {
+        self.launch("exit_signal", ((count as u32, 1), 1024, 0), arguments![readout])
+    }
+
     /// `restores` says that blocks come back from `saved`.
     pub(super) fn move_blocks(
         &self,
@@ -226,8 +225,10 @@ mod tests {
     use super::super::memory::Buffer;
     use super::super::upload::items;
     use super::*;
+    use crate::architecture::Architecture;
     use crate::batch::Slot;
     use crate::live::Lane;
+    use crate::models::criterion::Criterion;
     use crate::request::RequestId;
     use crate::units::Depth;
 
@@ -265,7 +266,9 @@ mod tests {
             let architecture = Architecture { heads, kv_heads: Some(kv_heads), head_dim, ..tiny };
             // What else a model needs takes long to compile.
             let source = sources(&device.arch()).find(|source| source.file == "attention_decode.cu").unwrap();
-            let image = compile(source, &architecture, BLOCK_TOKENS as u32, &device.arch()).unwrap();
+            let model =
+                For { architecture: &architecture, block_tokens: BLOCK_TOKENS as u32, criterion: Criterion::Hazard };
+            let image = compile(source, model, &device.arch()).unwrap();
             let kernels = source.kernels.iter().copied().zip(device.load(&image, source.kernels).unwrap()).collect();
             let ops = Ops {
                 device: device.clone(),

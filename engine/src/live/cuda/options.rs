@@ -56,7 +56,8 @@ pub enum KvBudget {
 }
 
 impl KvBudget {
-    /// Core blocks, all planes together, that fit in the budget; the weights are placed already.
+    /// Core blocks, all planes together, that fit in the budget; the weights are placed already, and of what is free
+    /// `kept_bytes` go to what a run keeps for its exit criterion.
     ///
     /// # Errors
     /// Not one block of every plane fits.
@@ -65,8 +66,10 @@ impl KvBudget {
         device: &Device,
         architecture: &Architecture,
         (layout, r_max, block_tokens): (Layout, Depth, u32),
+        kept_bytes: u64,
     ) -> Result<u32, CudaError> {
         let (free, total) = device.memory()?;
+        let free = free.saturating_sub(kept_bytes);
         let bytes = match self {
             Self::Bytes(bytes) => bytes,
             Self::Fraction(share) => (free as f64 * share) as u64,

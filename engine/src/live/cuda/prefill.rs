@@ -55,6 +55,7 @@ impl CudaBackend {
             layout: self.config.scheduler.kv.layout,
             initial_state: self.config.initial_state,
             r_max,
+            criterion: self.criterion,
             spans: false,
             launches: 0,
         };

@@ -139,8 +139,10 @@ impl Ops {
 mod tests {
     use super::*;
     use crate::architecture::Architecture;
+    use crate::live::cuda::compile::For;
     use crate::live::cuda::device::Device;
     use crate::live::cuda::memory::Buffer;
+    use crate::models::criterion::Criterion;
 
     /// Numbers in [-1, 1), and what bf16 keeps of them.
     fn numbers(count: usize, seed: u32) -> Vec<half::bf16> {
@@ -181,7 +183,8 @@ mod tests {
     fn a_streamed_product_is_right_and_the_same_for_any_number_of_rows() {
         let architecture = Architecture::builtin("tiny-ouro").unwrap();
         let device = Device::open(0).unwrap();
-        let ops = Ops::new(&device, &architecture, 4, true).unwrap();
+        let criterion = Criterion::of(&architecture);
+        let ops = Ops::new(&device, For { architecture: &architecture, block_tokens: 4, criterion }, true).unwrap();
         // Edges everywhere: outputs, inputs and rows that fill neither tiles, nor stages, nor groups.
         for (outputs, inputs) in [(176, 64), (1000, 200), (520, 1416), (9000, 72)] {
             let (w, x) = (numbers(outputs * inputs, 1), numbers(150 * inputs, 2));

@@ -9,6 +9,7 @@ use super::products::Phase;
 use super::store::{Pool, Store};
 use super::upload::SPLIT;
 use crate::layout::Layout;
+use crate::models::criterion::Criterion;
 use crate::models::family::Looping;
 use crate::models::initial_state::InitialState;
 use crate::units::Depth;
@@ -58,6 +59,8 @@ pub(super) struct Run<'a> {
     pub(super) layout: Layout,
     pub(super) initial_state: InitialState,
     pub(super) r_max: Depth,
+    /// What rows are judged by after a loop.
+    pub(super) criterion: Criterion,
     /// Rows attend to each other, so all store their keys first.
     pub(super) spans: bool,
     /// Attention launches so far, each of which has a work counter.
@@ -127,11 +130,11 @@ impl Run<'_> {
         self.layers(&m.core, Region::Core { depth }, self.core_end())
     }
 
-    /// The state and, in decode, its exit signal.
+    /// The state and, in decode, the exit signal that it gives by itself.
     fn core_end(&self) -> End {
         let (s, m) = (self.store, self.model);
         let final_norm = if m.architecture.form().injects() { 0 } else { m.final_norm };
-        let signals = if self.decode() { s.results.at(s.signals_at()) } else { 0 };
+        let signals = if self.decode() && !self.criterion.reads_logits() { s.results.at(s.signals_at()) } else { 0 };
         End { final_norm, state: self.state(), signals, ..End::default() }
     }
 

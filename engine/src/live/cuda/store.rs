@@ -56,6 +56,8 @@ pub(super) struct Store {
     pub(super) gated: Buffer,
     pub(super) joined: Buffer,
     pub(super) logits: Buffer,
+    /// By place, the last loop's logits, if the exit criterion compares them.
+    pub(super) last_logits: Buffer,
     /// Prefill's states, by token.
     pub(super) token_state: Buffer,
     pub(super) token_injected: Buffer,
@@ -99,6 +101,7 @@ impl Store {
         let items_max = window * (pages * block_tokens / SPLIT as usize) + rows_max + 1;
         let tiles_max = tokens_max / QUERIES as usize + slots + 1;
         let upload_bytes = 4096 + 64 * (tokens_max + rows_max) + 16 * (2 * items_max + pages + tiles_max);
+        let kept_bytes = live.exits.criterion(a).kept_bytes(a);
         let factors = Rope::new(a).table(config.max_context_tokens);
         let bytes = |numbers: usize, what: &str| Buffer::zeroed(device, numbers, what);
         let store = Self {
@@ -128,6 +131,7 @@ impl Store {
             gated: bytes(tokens_max * ffn * 2, "gated MLP activations")?,
             joined: bytes(if boundary_layers > 0 { tokens_max * 2 * hidden * 2 } else { 0 }, "adapter inputs")?,
             logits: bytes(rows_max * a.vocab as usize * 4, "logits")?,
+            last_logits: bytes(places * kept_bytes as usize, "the last loop's logits")?,
             token_state: bytes(tokens_max * hidden * 2, "prefill states")?,
             token_injected: bytes(if boundary_layers > 0 { tokens_max * hidden * 2 } else { 0 }, "prefill embeddings")?,
             offsets: Offsets::new(places),
