@@ -7,7 +7,7 @@ use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{ExitSource, VirtualClock};
 use engine::inbox::replay;
 use engine::metrics::{Recorder, RequestRecord, RunMetrics};
-use engine::profile::{Device, Profile};
+use engine::profile::{DeviceSpec, Profile};
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Mode, Overlap, Scheduler, SchedulerConfig};
 use engine::units::{Depth, Nanos};
@@ -125,7 +125,7 @@ pub fn tiny() -> Architecture {
 
 /// A device without overheads.
 pub fn roofline() -> Profile {
-    Profile::roofline(&Device::datasheet("h100-80gb").expect("built in"), &tiny())
+    Profile::roofline(&DeviceSpec::datasheet("h100-80gb").expect("built in"), &tiny())
 }
 
 /// A request of a workload file.

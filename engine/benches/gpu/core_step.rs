@@ -8,8 +8,8 @@ use engine::architecture::Architecture;
 use engine::batch::{Batch, Emits, Input, Page, Row, Slot, Span, Stage, TableEdit};
 use engine::executor::{Executor, ExitSource};
 use engine::layout::Layout;
-use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
-use engine::live::{Exits, LiveConfig};
+use engine::live::cuda::{CudaDevice, CudaExecutor, CudaModel, CudaOptions, WeightSource};
+use engine::live::{LiveConfig, LiveExits};
 use engine::models::criterion::Criterion;
 use engine::models::gate::GateSpec;
 use engine::models::initial_state::InitialState;
@@ -71,7 +71,7 @@ impl ExitSource for Full {
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let architecture = Architecture::builtin(&args.model).ok_or("no such model")?;
     let layout = parse_layout(&args.layout)?;
-    let device = Device::open(0)?;
+    let device = CudaDevice::open(0)?;
     println!("{} on {}, {}, {layout}, invariant: {}", args.model, device.name(), args.stage, args.batch_invariant);
     println!(
         "{:>6} {:>8} {:>12} {:>12} {:>10} {:>8}",
@@ -107,8 +107,8 @@ fn floor_ms(architecture: &Architecture, context_tokens: u64) -> f64 {
 }
 
 /// Full depth, replayed, or by a criterion that is met after no loop that counts.
-fn exits(criterion: Option<&str>, r_max: Depth) -> Result<Exits, Failure> {
-    let Some(name) = criterion else { return Ok(Exits::Replay(Arc::new(Full(r_max)))) };
+fn exits(criterion: Option<&str>, r_max: Depth) -> Result<LiveExits, Failure> {
+    let Some(name) = criterion else { return Ok(LiveExits::Replay(Arc::new(Full(r_max)))) };
     let criterion = Criterion::ALL.into_iter().find(|criterion| criterion.name() == name);
     let criterion = criterion.ok_or_else(|| format!("no such criterion: {name}"))?;
     let threshold = match criterion {
@@ -116,7 +116,7 @@ fn exits(criterion: Option<&str>, r_max: Depth) -> Result<Exits, Failure> {
         Criterion::ArgmaxStability => f32::from(r_max.0 - 1),
         Criterion::LatentDifference | Criterion::EntropyDifference | Criterion::Kl => f32::MIN_POSITIVE,
     };
-    Ok(Exits::Gate(GateSpec { criterion: Some(criterion), ..GateSpec::at(threshold) }))
+    Ok(LiveExits::Gate(GateSpec { criterion: Some(criterion), ..GateSpec::at(threshold) }))
 }
 
 struct Bench {
@@ -129,7 +129,7 @@ struct Bench {
 
 impl Bench {
     fn new(
-        device: &Device,
+        device: &CudaDevice,
         architecture: &Architecture,
         layout: Layout,
         (batch, context): (u32, u32),

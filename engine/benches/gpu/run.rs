@@ -9,8 +9,8 @@ use engine::batch::Stage;
 use engine::event_loop::{Observer, Refused, Step};
 use engine::executor::ExitSource;
 use engine::layout::Layout;
-use engine::live::cuda::{Device, KvBudget};
-use engine::live::{Exits, LiveConfig};
+use engine::live::cuda::{CudaDevice, KvBudget};
+use engine::live::{LiveConfig, LiveExits};
 use engine::models::counter::{Stream, draw};
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
@@ -56,9 +56,9 @@ impl Settings {
     /// Sizes the pool for all slots at the longest context, or for what the device has.
     pub(crate) fn ready(
         &self,
-        device: &Device,
+        device: &CudaDevice,
         architecture: &Architecture,
-        exits: Exits,
+        exits: LiveExits,
     ) -> Result<(LiveConfig, Scheduler), Failure> {
         const BLOCK_TOKENS: u32 = 16;
         let planes = u32::from(self.layout.planes(self.r_max));

@@ -9,7 +9,7 @@ use engine::live::cpu::{CpuExecutor, CpuOptions};
 use engine::live::cuda::{self, CudaExecutor, CudaModel, CudaOptions, KvBudget, WeightSource};
 use engine::live::wall_clock::WallClock;
 use engine::live::weights::folder::{Generation, ModelFolder};
-use engine::live::{Exits, LiveConfig};
+use engine::live::{LiveConfig, LiveExits};
 use engine::models::gate::GateSpec;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Scheduler, SchedulerConfig};
@@ -160,7 +160,7 @@ impl Make {
 
     fn cuda(self) -> Result<(CudaExecutor, SchedulerConfig), String> {
         let said = |error: cuda::CudaError| format!("--device cuda: {error}");
-        let device = cuda::Device::open(0).map_err(said)?;
+        let device = cuda::CudaDevice::open(0).map_err(said)?;
         let model = {
             let weights = self.folder.weights().map_err(|error| error.to_string())?;
             let source = WeightSource::Loaded(&weights);
@@ -200,7 +200,7 @@ impl Make {
             end_tokens: self.folder.config.end_tokens.clone(),
             initial_state: self.folder.config.initial_state,
             keep_transcripts: false,
-            ..LiveConfig::new(scheduler, Exits::Gate(self.gate))
+            ..LiveConfig::new(scheduler, LiveExits::Gate(self.gate))
         }
     }
 }

@@ -15,14 +15,14 @@ use crate::units::Depth;
 
 /// Who decides when a row leaves.
 #[derive(Clone)]
-pub enum Exits {
+pub enum LiveExits {
     /// Depths by request and token; a replayed depth is the effective one.
     Replay(Arc<dyn ExitSource + Send + Sync>),
     /// The model's gate, or another criterion.
     Gate(GateSpec),
 }
 
-impl Exits {
+impl LiveExits {
     /// What a device must compute after each loop: what the run's tokens are judged by, or the model's own where exits are
     /// replayed or the gate is one that [`Gate::new`] refuses.
     pub fn criterion(&self, architecture: &Architecture) -> Criterion {
@@ -34,7 +34,7 @@ impl Exits {
     }
 }
 
-impl fmt::Debug for Exits {
+impl fmt::Debug for LiveExits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Replay(_) => f.write_str("Replay"),
@@ -80,7 +80,7 @@ pub enum ExitError {
 /// Exits under a scheduler's settings, ready to run.
 #[derive(Clone, Debug)]
 pub(super) struct ExitPolicy {
-    exits: Exits,
+    exits: LiveExits,
     gate: Option<Gate>,
     architecture: Architecture,
     trained_lookahead: bool,
@@ -111,14 +111,14 @@ impl ExitPolicy {
     /// `trained_lookahead` says that the weights hold a trained lookahead gate, `window` how many positions of a sequence can
     /// be on their way at once.
     pub(super) fn new(
-        exits: Exits,
+        exits: LiveExits,
         architecture: &Architecture,
         (config, window): (&SchedulerConfig, u32),
         trained_lookahead: bool,
     ) -> Result<Self, ExitError> {
         let gate = match exits {
-            Exits::Replay(_) => None,
-            Exits::Gate(spec) => Some(Gate::new(spec, architecture, config.r_max, trained_lookahead)?),
+            LiveExits::Replay(_) => None,
+            LiveExits::Gate(spec) => Some(Gate::new(spec, architecture, config.r_max, trained_lookahead)?),
         };
         if config.overlap == Overlap::Lookahead && gate.is_some_and(|gate| !gate.looks_ahead()) {
             return Err(ExitError::NeedsLookahead);
@@ -145,12 +145,12 @@ impl ExitPolicy {
     pub(super) fn decider(&self, rule: Option<ExitRule>) -> Result<Decider, Reject> {
         match (rule, &self.exits) {
             (Some(ExitRule::FullDepth), _) => Ok(Decider::FullDepth),
-            (None, Exits::Replay(_)) => Ok(Decider::Replay),
-            (None, Exits::Gate(_)) => Ok(self.gate.map_or(Decider::FullDepth, Decider::of)),
-            (Some(ExitRule::Threshold { .. }), Exits::Replay(_)) => Err(Reject::Exit(
+            (None, LiveExits::Replay(_)) => Ok(Decider::Replay),
+            (None, LiveExits::Gate(_)) => Ok(self.gate.map_or(Decider::FullDepth, Decider::of)),
+            (Some(ExitRule::Threshold { .. }), LiveExits::Replay(_)) => Err(Reject::Exit(
                 "exits are replayed, so no request can have a threshold of its own: run with a gate".into(),
             )),
-            (Some(ExitRule::Threshold { threshold, min_depth }), Exits::Gate(spec)) => {
+            (Some(ExitRule::Threshold { threshold, min_depth }), LiveExits::Gate(spec)) => {
                 let spec = GateSpec { threshold: Some(threshold), min_depth: min_depth.or(spec.min_depth), ..*spec };
                 self.gate_of_request(spec).map(Decider::of)
             }
@@ -196,7 +196,7 @@ impl ExitPolicy {
     ) -> Result<Option<Depth>, ExitError> {
         let decided = match (decider, &self.exits) {
             (Decider::FullDepth, _) => Some(self.r_max),
-            (Decider::Replay, Exits::Replay(source)) => Some(source.exit_depth(request, token)),
+            (Decider::Replay, LiveExits::Replay(source)) => Some(source.exit_depth(request, token)),
             (Decider::Replay | Decider::Gate(_), _) => memory.leaves_after,
         };
         let Some(depth) = decided else { return Ok(None) };

@@ -6,7 +6,7 @@ use engine::layout::Layout;
 use engine::live::conformance::{self, Case, Group, Heard};
 use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::live::weights::Weights;
-use engine::live::{Exits, LiveConfig, OutputToken};
+use engine::live::{LiveConfig, LiveExits, OutputToken};
 use engine::models::criterion::Criterion;
 use engine::models::gate::GateSpec;
 use engine::scheduler::{Mode, Overlap};
@@ -18,8 +18,8 @@ use crate::serve::{OVERLAPS, Run, model};
 
 const MODELS: [&str; 4] = ["tiny-huginn", "tiny-recurrent-llama", "tiny-nanbeige", "tiny-ouro"];
 
-fn gate(criterion: Criterion, threshold: f32, lookahead: bool) -> Exits {
-    Exits::Gate(GateSpec { criterion: Some(criterion), lookahead, ..GateSpec::at(threshold) })
+fn gate(criterion: Criterion, threshold: f32, lookahead: bool) -> LiveExits {
+    LiveExits::Gate(GateSpec { criterion: Some(criterion), lookahead, ..GateSpec::at(threshold) })
 }
 
 /// Thresholds at which tiny models use several of their depths, a strict and a loose one. Of two loops only the first can
@@ -134,7 +134,7 @@ fn the_label_names_the_criterion_and_its_delay() {
 
 #[test]
 fn what_cannot_be_run_says_what_to_change() {
-    let error = |name: &'static str, exits: Exits, overlap: Overlap, window: u32| {
+    let error = |name: &'static str, exits: LiveExits, overlap: Overlap, window: u32| {
         let run = Run { overlap, ..Run::of(name, Layout::LastExited, exits) };
         let config = LiveConfig { window, ..run.live() };
         let executor = CpuExecutor::<bf16>::new(&model(name), &run.weights, config, CpuOptions::default());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::architecture::Family;
 use engine::layout::Layout;
-use engine::live::Exits;
+use engine::live::LiveExits;
 use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::live::weights::Weights;
 use engine::models::gate::GateSpec;
@@ -16,8 +16,8 @@ use engine::units::Depth;
 use crate::dense_reference::{DenseModel, Job, Token, Vector, distance};
 use crate::serve::{MODELS, OVERLAPS, Run, Served, model};
 
-fn gate(threshold: f32, lookahead: bool) -> Exits {
-    Exits::Gate(GateSpec { lookahead, ..GateSpec::at(threshold) })
+fn gate(threshold: f32, lookahead: bool) -> LiveExits {
+    LiveExits::Gate(GateSpec { lookahead, ..GateSpec::at(threshold) })
 }
 
 /// A threshold at which a tiny model uses most of its depths.
@@ -127,7 +127,7 @@ fn recorded_exits_replay_to_the_same_batches_and_tokens() {
         for overlap in OVERLAPS {
             let run = Run { overlap, ..Run::of(model, Layout::LastExited, gate(middling(model), true)) };
             let recorded = run.serve();
-            let exits = Exits::Replay(Arc::new(recorded.transcripts.recorded_exits()));
+            let exits = LiveExits::Replay(Arc::new(recorded.transcripts.recorded_exits()));
             let replayed = Run { exits, ..run }.serve();
             assert_eq!(replayed.batches, recorded.batches, "{model}, {overlap:?}");
             replayed.assert_equals(&recorded, model);

@@ -11,7 +11,7 @@ use engine::inbox::replay;
 use engine::layout::Layout;
 use engine::live::cpu::{CpuError, CpuExecutor, CpuOptions, Element, bf16};
 use engine::live::weights::Weights;
-use engine::live::{Exits, LiveConfig, Transcripts};
+use engine::live::{LiveConfig, LiveExits, Transcripts};
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
@@ -36,7 +36,7 @@ pub(crate) struct Run {
     pub(crate) mode: Mode,
     pub(crate) overlap: Overlap,
     pub(crate) layout: Layout,
-    pub(crate) exits: Exits,
+    pub(crate) exits: LiveExits,
     pub(crate) r_min: Depth,
     pub(crate) max_num_seqs: u32,
     pub(crate) max_num_batched_tokens: u32,
@@ -72,7 +72,7 @@ fn weights(name: &str) -> Weights {
 
 impl Run {
     /// Refill, synchronous, whole prompts, plenty of room.
-    pub(crate) fn of(model: &'static str, layout: Layout, exits: Exits) -> Self {
+    pub(crate) fn of(model: &'static str, layout: Layout, exits: LiveExits) -> Self {
         Self {
             model,
             mode: Mode::Refill { min_coda_batch: 1 },
@@ -227,11 +227,11 @@ impl ExitSource for Scattered {
     }
 }
 
-pub(crate) fn early(model_name: &str) -> Exits {
-    Exits::Replay(Arc::new(Scattered { r_min: 2, r_max: model(model_name).r_max.0 }))
+pub(crate) fn early(model_name: &str) -> LiveExits {
+    LiveExits::Replay(Arc::new(Scattered { r_min: 2, r_max: model(model_name).r_max.0 }))
 }
 
-pub(crate) fn full_depth(model_name: &str) -> Exits {
+pub(crate) fn full_depth(model_name: &str) -> LiveExits {
     let r_max = model(model_name).r_max.0;
-    Exits::Replay(Arc::new(Scattered { r_min: r_max, r_max }))
+    LiveExits::Replay(Arc::new(Scattered { r_min: r_max, r_max }))
 }

@@ -12,7 +12,7 @@ use engine::live::channel;
 use engine::live::cpu::{CpuExecutor, CpuOptions};
 use engine::live::wall_clock::WallClock;
 use engine::live::weights::Weights;
-use engine::live::{Exits, LiveConfig};
+use engine::live::{LiveConfig, LiveExits};
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{KvConfig, Scheduler, SchedulerConfig};
 use engine::submission::{ExitRule, Sampling, Submission};
@@ -107,7 +107,7 @@ fn requests_that_are_over_leave_nothing_behind() {
         kv: KvConfig { layout: Layout::LastExited, blocks: 3 * 128, block_tokens: 4, ..defaults.kv },
         ..defaults
     };
-    let exits = Exits::Replay(Arc::new(Scattered { r_min: 2, r_max: 3 }));
+    let exits = LiveExits::Replay(Arc::new(Scattered { r_min: 2, r_max: 3 }));
     let config = LiveConfig { keep_transcripts: false, ..LiveConfig::new(scheduler, exits) };
     let weights = Weights::random(&architecture, 3);
     let options = CpuOptions { threads: 1, ..CpuOptions::default() };

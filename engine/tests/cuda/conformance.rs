@@ -6,7 +6,7 @@ use engine::architecture::Architecture;
 use engine::live::Transcripts;
 use engine::live::conformance::{self, Case, Group, compare, groups, hear, play};
 use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
-use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
+use engine::live::cuda::{CudaDevice, CudaExecutor, CudaModel, CudaOptions, WeightSource};
 use engine::live::weights::Weights;
 use engine::models::criterion::Criterion;
 
@@ -30,7 +30,7 @@ fn conforms(model: &str, graphs: bool) {
 
 fn conforms_of(architecture: Architecture, graphs: bool) {
     let weights = Weights::random(&architecture, 11);
-    let device = Device::open(0).unwrap();
+    let device = CudaDevice::open(0).unwrap();
     let on_device = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 11 }).unwrap();
     let options = CudaOptions { batch_invariant: true, graphs };
     let mut known: BTreeMap<String, Transcripts> = BTreeMap::new();
@@ -100,7 +100,7 @@ fn the_fast_mode_agrees_with_the_cpu() {
     for model in ["tiny-ouro", "tiny-huginn"] {
         let architecture = Architecture::builtin(model).unwrap();
         let weights = Weights::random(&architecture, 11);
-        let device = Device::open(0).unwrap();
+        let device = CudaDevice::open(0).unwrap();
         let on_device = CudaModel::new(&device, &architecture, WeightSource::Loaded(&weights)).unwrap();
         let mut largest: f64 = 0.0;
         for group in groups(&architecture) {
@@ -126,7 +126,7 @@ fn prompts_are_as_probable_as_on_the_cpu() {
     for model in ["tiny-ouro", "tiny-huginn"] {
         let architecture = Architecture::builtin(model).unwrap();
         let weights = Weights::random(&architecture, 11);
-        let device = Device::open(0).unwrap();
+        let device = CudaDevice::open(0).unwrap();
         let on_device = CudaModel::new(&device, &architecture, WeightSource::Loaded(&weights)).unwrap();
         let (mut squares, mut count, mut size) = (0.0, 0, 0.0_f64);
         for group in groups(&architecture) {
@@ -164,7 +164,7 @@ fn prompts_are_as_probable_as_on_the_cpu() {
 fn rounding_is_all_that_differs() {
     for model in ["tiny-ouro", "tiny-huginn"] {
         let architecture = Architecture::builtin(model).unwrap();
-        let device = Device::open(0).unwrap();
+        let device = CudaDevice::open(0).unwrap();
         let (mut on_cpu, mut on_gpu) = (0.0, 0.0);
         for seed in 11..15 {
             let weights = Weights::random(&architecture, seed);
@@ -197,7 +197,7 @@ fn rounding_is_all_that_differs() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn exit_signals_conform() {
-    let device = Device::open(0).unwrap();
+    let device = CudaDevice::open(0).unwrap();
     for name in ["tiny-huginn", "tiny-recurrent-llama", "tiny-nanbeige", "tiny-ouro"] {
         let architecture = Architecture::builtin(name).unwrap();
         let weights = Weights::random(&architecture, 11);

@@ -14,7 +14,7 @@ use engine::layout::Layout;
 use engine::live::cpu::{CpuExecutor, CpuOptions, Element, bf16};
 use engine::live::weights::Weights;
 use engine::live::weights::folder::ModelFolder;
-use engine::live::{Backend, Exits, Live, LiveConfig, Transcript};
+use engine::live::{Backend, Live, LiveConfig, LiveExits, Transcript};
 use engine::models::gate::GateSpec;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Finish, KvConfig, Overlap, Scheduler, SchedulerConfig};
@@ -64,7 +64,7 @@ impl Ask {
         LiveConfig {
             end_tokens: self.end.into_iter().collect(),
             keep_logits: true,
-            ..LiveConfig::new(scheduler, Exits::Gate(gate))
+            ..LiveConfig::new(scheduler, LiveExits::Gate(gate))
         }
     }
 }
@@ -249,11 +249,11 @@ fn in_bf16_logits_lie_in_the_bands_of_the_models_own_code() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn on_a_gpu_logits_lie_in_the_bands_of_the_models_own_code() {
-    use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
+    use engine::live::cuda::{CudaDevice, CudaExecutor, CudaModel, CudaOptions, WeightSource};
 
     for batch_invariant in [false, true] {
         bands(&|folder, ask, prompts| {
-            let (device, weights) = (Device::open(0).unwrap(), folder.weights().unwrap());
+            let (device, weights) = (CudaDevice::open(0).unwrap(), folder.weights().unwrap());
             let model = CudaModel::new(&device, folder.architecture(), WeightSource::Loaded(&weights)).unwrap();
             let options = CudaOptions { batch_invariant, ..CudaOptions::default() };
             serve(&mut CudaExecutor::new(&model, ask.config(folder), options).unwrap(), ask, prompts)

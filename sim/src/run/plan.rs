@@ -5,7 +5,7 @@ use engine::layout::Layout;
 use engine::metrics::Slo;
 use engine::models::criterion::Criterion;
 use engine::models::gate::GateError;
-use engine::profile::{Buckets, Device, Profile};
+use engine::profile::{Buckets, DeviceSpec, Profile};
 use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig};
 use engine::units::Depth;
 use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload};
@@ -239,8 +239,8 @@ fn profile(scenario: &Scenario, model: &Architecture) -> Result<Profile, PlanErr
             })?
         }
         ProfileChoice::Roofline { gpu, bandwidth_share: Reached(bandwidth), compute_share: Reached(compute) } => {
-            let mut device = Device::datasheet(gpu).ok_or_else(|| {
-                let known: Vec<_> = Device::datasheets().collect();
+            let mut device = DeviceSpec::datasheet(gpu).ok_or_else(|| {
+                let known: Vec<_> = DeviceSpec::datasheets().collect();
                 fault(
                     "profile.roofline.gpu",
                     format!("there is no datasheet of `{gpu}`; there are {}", known.join(", ")),

@@ -6,7 +6,7 @@ use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::live::weights::Weights;
 use engine::live::weights::folder::ModelFolder;
 use engine::live::weights::tensor::Tensor;
-use engine::live::{Exits, LiveConfig};
+use engine::live::{LiveConfig, LiveExits};
 use engine::models::gate::GateSpec;
 use engine::request::RequestId;
 use engine::submission::{Sampling, Submission};
@@ -56,7 +56,7 @@ fn server(batches: u32, change: impl FnOnce(Weights) -> Weights + Send + 'static
     let engine = engine_thread::start(64, move || {
         let config = Settings::read(None)?.config(model.architecture(), Some(256), 512)?;
         let gate = GateSpec::at(1.0);
-        let live = LiveConfig::new(config, Exits::Gate(gate));
+        let live = LiveConfig::new(config, LiveExits::Gate(gate));
         let weights = change(model.weights().unwrap());
         let options = CpuOptions { threads: 1, ..CpuOptions::default() };
         let executor = CpuExecutor::new(model.architecture(), &weights, live, options).unwrap();

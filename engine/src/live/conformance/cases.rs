@@ -8,7 +8,7 @@ use crate::architecture::Architecture;
 use crate::batch::Batch;
 use crate::executor::ExitSource;
 use crate::layout::Layout;
-use crate::live::{Exits, LiveConfig, random_prompt};
+use crate::live::{LiveConfig, LiveExits, random_prompt};
 use crate::models::initial_state::InitialState;
 use crate::request::{Arrival, Request, RequestId};
 use crate::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
@@ -121,7 +121,7 @@ impl Case {
             initial_state: InitialState::Noise { seed: 2 },
             window: SPAN + 1,
             keep_logits: true,
-            ..LiveConfig::new(scheduler, Exits::Replay(Arc::new(group.pattern)))
+            ..LiveConfig::new(scheduler, LiveExits::Replay(Arc::new(group.pattern)))
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{Failure, play};
 use crate::architecture::Architecture;
 use crate::executor::Clock;
 use crate::layout::Layout;
-use crate::live::{Backend, Exits, Live, LiveConfig, LiveError, Ran, Transcripts, Work};
+use crate::live::{Backend, Live, LiveConfig, LiveError, LiveExits, Ran, Transcripts, Work};
 use crate::models::criterion::Criterion;
 use crate::models::gate::GateSpec;
 use crate::request::RequestId;
@@ -105,7 +105,7 @@ fn config(architecture: &Architecture, criterion: Criterion, group: &Group, case
         // Met after the last loop at the earliest.
         Criterion::ArgmaxStability => f32::from(architecture.r_max.0 - 1),
     };
-    let exits = Exits::Gate(GateSpec { criterion: Some(criterion), ..GateSpec::at(threshold) });
+    let exits = LiveExits::Gate(GateSpec { criterion: Some(criterion), ..GateSpec::at(threshold) });
     LiveConfig { exits, window: 1, ..case.config(group) }
 }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::element::Element;
 use super::kv::{KvPool, KvShape};
-use super::model::Model;
+use super::model::CpuModel;
 use super::parallel::alone;
 use super::places::Places;
 use super::transfer::Saved;
@@ -48,7 +48,7 @@ pub type CpuExecutor<E = bf16> = Live<CpuBackend<E>>;
 /// compute, so there is nothing to overlap with.
 #[derive(Debug)]
 pub struct CpuBackend<E: Element = bf16> {
-    pub(super) model: Model<E>,
+    pub(super) model: CpuModel<E>,
     pub(super) config: LiveConfig,
     pub(super) options: CpuOptions,
     /// What signals are computed for.
@@ -117,7 +117,7 @@ impl<E: Element> CpuBackend<E> {
         let planes = u32::from(scheduler.kv.layout.planes(scheduler.r_max));
         let places = (scheduler.max_num_seqs * config.window) as usize;
         Ok(Self {
-            model: Model::new(architecture, weights),
+            model: CpuModel::new(architecture, weights),
             places: Places::new(scheduler),
             core: KvPool::new(shape(architecture.core_layers as usize, scheduler.kv.blocks)),
             boundary: KvPool::new(shape(boundary_layers, scheduler.kv.blocks / planes)),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use cudarc::nvrtc::sys;
 
-use super::device::{Device, Kernel};
+use super::device::{CudaDevice, Kernel};
 use super::error::CudaError;
 use crate::architecture::Architecture;
 use crate::models::criterion::Criterion;
@@ -138,7 +138,7 @@ pub(super) fn compile(source: &Source, model: For<'_>, arch: &str) -> Result<Vec
 
 /// One kernel that knows of no KV block.
 pub(super) fn kernel(
-    device: &Device,
+    device: &CudaDevice,
     architecture: &Architecture,
     file: &str,
     name: &str,

@@ -8,7 +8,7 @@ use super::error::{CudaError, CudaRunError};
 use super::flight::{CudaStats, InFlight, Spare, Timeline, events};
 use super::graphs::{Decode, Graphs, bucket, queue};
 use super::memory::Pinned;
-use super::model::{CudaModel, Model};
+use super::model::{CudaModel, DeviceModel};
 use super::ops::Ops;
 use super::options::CudaOptions;
 use super::scores::{Piece, told};
@@ -29,7 +29,7 @@ pub type CudaExecutor = Live<CudaBackend>;
 #[derive(Debug)]
 pub struct CudaBackend {
     pub(super) ops: Ops,
-    pub(super) model: Rc<Model>,
+    pub(super) model: Rc<DeviceModel>,
     pub(super) store: Store,
     pub(super) config: LiveConfig,
     /// What rows are judged by after a loop: other kernels, memory and graphs.
@@ -99,7 +99,7 @@ impl Live<CudaBackend> {
 }
 
 impl CudaBackend {
-    fn new(model: Rc<Model>, config: LiveConfig, options: CudaOptions) -> Result<Self, CudaError> {
+    fn new(model: Rc<DeviceModel>, config: LiveConfig, options: CudaOptions) -> Result<Self, CudaError> {
         let (device, architecture) = (&model.device, &model.architecture);
         let scheduler = &config.scheduler;
         assert_eq!(
@@ -133,22 +133,22 @@ impl CudaBackend {
     }
 
     fn fill_kv_with_noise(&self, seed: u64) -> Result<(), CudaError> {
-        for pool in [&self.store.core, &self.store.boundary] {
+        for pool in [&self.store.kv.core, &self.store.kv.boundary] {
             let numbers = pool.buffer.bytes() as u64 / 2;
             if numbers > 0 {
                 self.ops.fill_noise(pool.buffer.address(), numbers, seed)?;
             }
         }
         // Every token counts as having left at full depth.
-        let depths = vec![self.config.scheduler.r_max.0; self.store.depths.bytes()];
-        self.store.depths.write(&self.ops.device, 0, &depths)
+        let depths = vec![self.config.scheduler.r_max.0; self.store.kv.depths.bytes()];
+        self.store.kv.depths.write(&self.ops.device, 0, &depths)
     }
 
     /// Makes the edits in the host's tables and gives the device's new entries: index, page.
     fn entries(&mut self, work: &Work) -> Vec<[i32; 4]> {
-        let pages_max = self.store.pages_max;
+        let pages_max = self.store.kv.pages_max;
         let added = work.edits.iter().filter_map(|edit| self.tables.apply(edit));
-        let entry = |entry: crate::live::Entry| {
+        let entry = |entry: crate::live::TableEntry| {
             assert!(entry.index < pages_max, "a table grows beyond max_context_tokens");
             [(entry.slot.index() * pages_max + entry.index) as i32, entry.page.0 as i32, 0, 0]
         };
@@ -173,7 +173,7 @@ impl CudaBackend {
         banned.put(&mut out, draws_at);
         let entries_at = out.put(entries);
         let bytes = out.finish(work.lanes.len(), items.len(), entries.len(), entries_at);
-        self.store.upload.upload(&self.ops.device, upload, bytes)?;
+        self.store.scratch.upload.upload(&self.ops.device, upload, bytes)?;
         let decode = Decode::of(work, self.criterion);
         match self.graphs.get(decode, work.lanes.len()).filter(|_| !work.spans) {
             Some(graph) => {
@@ -242,8 +242,8 @@ impl Backend for CudaBackend {
         let readback = match bytes {
             0 => None,
             _ => {
-                let pinned = self.spare.take(self.store.results.bytes())?;
-                self.store.results.download(&self.ops.device, &pinned, bytes)?;
+                let pinned = self.spare.take(self.store.scratch.results.bytes())?;
+                self.store.scratch.results.download(&self.ops.device, &pinned, bytes)?;
                 self.stats.readbacks += 1;
                 Some(pinned)
             }
@@ -253,7 +253,7 @@ impl Backend for CudaBackend {
             true => {
                 let bytes = results * self.model.architecture.vocab as usize * 4;
                 let pinned = self.spare.take(bytes)?;
-                self.store.logits.download(&self.ops.device, &pinned, bytes)?;
+                self.store.scratch.logits.download(&self.ops.device, &pinned, bytes)?;
                 Some(pinned)
             }
         };

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use super::device::Graph;
 use super::error::CudaError;
 use super::memory::Address;
-use super::model::Model;
+use super::model::DeviceModel;
 use super::ops::Ops;
 use super::products::Phase;
-use super::stages::{Rows, Run};
+use super::stages::{Rows, StageRun};
 use super::store::Store;
 use crate::batch::Stage;
 use crate::live::{LiveConfig, Work};
@@ -67,10 +67,10 @@ pub(super) fn bucket(rows: usize) -> usize {
 pub(super) fn queue(
     (Decode { stage, reads_out }, spans): (Decode, bool),
     count: usize,
-    (ops, model, store): (&Ops, &Model, &Store),
+    (ops, model, store): (&Ops, &DeviceModel, &Store),
     config: &LiveConfig,
 ) -> Result<(), CudaError> {
-    let at = |offset| store.upload.at(offset);
+    let at = |offset| store.scratch.upload.at(offset);
     let rows = Rows {
         phase: Phase::Decode,
         count,
@@ -79,7 +79,7 @@ pub(super) fn queue(
         parts: at(store.offsets.items()),
         tiles: 0,
     };
-    let mut run = Run {
+    let mut run = StageRun {
         ops,
         model,
         store,
@@ -93,8 +93,8 @@ pub(super) fn queue(
     };
     let loops = if stage == Stage::Forward { run.r_max.0 } else { 1 };
     let launches = loops as usize * model.core.len() + model.prelude.len() + model.coda.len();
-    assert!(launches * 4 <= store.counters.bytes(), "a stage has more attention launches than work counters");
-    ops.begin(at(0), store.tables.address(), (store.counters.address(), launches as i32))?;
+    assert!(launches * 4 <= store.scratch.counters.bytes(), "a stage has more attention launches than work counters");
+    ops.begin(at(0), store.kv.tables.address(), (store.scratch.counters.address(), launches as i32))?;
     if matches!(stage, Stage::Prelude | Stage::Forward) {
         run.prelude()?;
     }
@@ -108,7 +108,7 @@ pub(super) fn queue(
     }
     if matches!(stage, Stage::Coda | Stage::Forward) {
         run.coda()?;
-        let addresses: [Address; 3] = [at(0), at(store.offsets.draws()), store.y.address()];
+        let addresses: [Address; 3] = [at(0), at(store.offsets.draws()), store.scratch.y.address()];
         run.emit(addresses, count)?;
     }
     Ok(())
@@ -123,7 +123,7 @@ impl Graphs {
     /// Records every decode stage for batches of up to `rows` rows. The upload must hold a header of no rows.
     pub(super) fn record(
         rows: usize,
-        (ops, model, store): (&Ops, &Model, &Store),
+        (ops, model, store): (&Ops, &DeviceModel, &Store),
         config: &LiveConfig,
     ) -> Result<Self, CudaError> {
         let mut graphs = BTreeMap::new();

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use super::arguments::{DecodeAttention, Norm, PrefillAttention, Readout, Sample};
 use super::compile::{For, compile, sources};
-use super::device::{Device, Kernel, Shape, arguments};
+use super::cublaslt::CublasLt;
+use super::device::{CudaDevice, Kernel, Shape, arguments};
 use super::error::CudaError;
-use super::lt::Lt;
 use super::memory::Address;
 
 /// Up to so many rows attention runs in blocks of 8 warps, where every query head has keys of its own.
@@ -19,8 +19,8 @@ const SHARED_MAX: u32 = 226 << 10;
 /// Kernels and libraries, ready for one model.
 #[derive(Debug)]
 pub(super) struct Ops {
-    pub(super) device: Device,
-    pub(super) lt: Lt,
+    pub(super) device: CudaDevice,
+    pub(super) cublaslt: CublasLt,
     pub(super) kernels: HashMap<&'static str, Kernel>,
     pub(super) invariant: bool,
     heads: u32,
@@ -32,7 +32,7 @@ pub(super) struct Ops {
 }
 
 impl Ops {
-    pub(super) fn new(device: &Device, model: For<'_>, invariant: bool) -> Result<Self, CudaError> {
+    pub(super) fn new(device: &CudaDevice, model: For<'_>, invariant: bool) -> Result<Self, CudaError> {
         let architecture = model.architecture;
         let reason = match architecture {
             a if a.hidden % 8 > 0 || a.ffn % 8 > 0 || a.head_dim % 8 > 0 || a.vocab % 8 > 0 => {
@@ -57,7 +57,7 @@ impl Ops {
         }
         let ops = Self {
             device: device.clone(),
-            lt: Lt::new(device)?,
+            cublaslt: CublasLt::new(device)?,
             kernels,
             invariant,
             heads: architecture.heads as u32,
@@ -260,7 +260,7 @@ mod tests {
     impl Attention {
         const PAGES: usize = POSITIONS[6] / BLOCK_TOKENS + 1;
 
-        fn new(device: &Device, shape: [usize; 3]) -> Self {
+        fn new(device: &CudaDevice, shape: [usize; 3]) -> Self {
             let [heads, kv_heads, head_dim] = shape.map(|n| n as u64);
             let tiny = Architecture::builtin("tiny-ouro").unwrap();
             let architecture = Architecture { heads, kv_heads: Some(kv_heads), head_dim, ..tiny };
@@ -272,7 +272,7 @@ mod tests {
             let kernels = source.kernels.iter().copied().zip(device.load(&image, source.kernels).unwrap()).collect();
             let ops = Ops {
                 device: device.clone(),
-                lt: Lt::new(device).unwrap(),
+                cublaslt: CublasLt::new(device).unwrap(),
                 kernels,
                 invariant: true,
                 heads: heads as u32,
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     #[ignore = "needs a CUDA device"]
     fn decode_attention_is_right_whatever_shares_its_batch() {
-        let device = Device::open(0).unwrap();
+        let device = CudaDevice::open(0).unwrap();
         for shape in [[2, 2, 128], [6, 1, 128], [8, 2, 64], [20, 2, 32], [3, 1, 24], [10, 2, 96]] {
             let mut attention = Attention::new(&device, shape);
             let width = shape[0] * shape[2];

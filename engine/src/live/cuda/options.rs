@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::device::Device;
+use super::device::CudaDevice;
 use super::error::CudaError;
 use crate::architecture::Architecture;
 use crate::layout::Layout;
@@ -63,7 +63,7 @@ impl KvBudget {
     /// Not one block of every plane fits.
     pub fn blocks(
         self,
-        device: &Device,
+        device: &CudaDevice,
         architecture: &Architecture,
         (layout, r_max, block_tokens): (Layout, Depth, u32),
         kept_bytes: u64,

@@ -2,7 +2,7 @@
 
 use super::arguments::Readout;
 use super::error::CudaError;
-use super::stages::Run;
+use super::stages::StageRun;
 use crate::models::criterion::Criterion;
 
 /// What `readout.cu` computes for a criterion; nothing for those that look at the state.
@@ -15,20 +15,20 @@ fn kernel_signal(criterion: Criterion) -> Option<i32> {
     }
 }
 
-impl Run<'_> {
+impl StageRun<'_> {
     /// Queues the layers behind the loop, the LM head and the signals, behind a core step. The states stay as they are; the
     /// layers store the positions' keys and values as their coda will, which then stores them again.
     pub(super) fn read_out(&mut self) -> Result<(), CudaError> {
         let Some(signal) = kernel_signal(self.criterion) else { return Ok(()) };
         self.coda()?;
         let s = self.store;
-        self.ops.logits(&self.model.head, (s.y.address(), s.logits.address()), self.rows.count)?;
+        self.ops.logits(&self.model.head, (s.scratch.y.address(), s.scratch.logits.address()), self.rows.count)?;
         let readout = Readout {
             header: self.rows.header,
             rows: self.rows.rows,
-            logits: s.logits.address(),
-            last: s.last_logits.address(),
-            signals: s.results.at(s.signals_at()),
+            logits: s.scratch.logits.address(),
+            last: s.positions.last_logits.address(),
+            signals: s.scratch.results.at(s.signals_at()),
             signal,
         };
         self.ops.exit_signal(readout, self.rows.count)
@@ -41,7 +41,7 @@ mod tests {
     use crate::architecture::Architecture;
     use crate::live::cpu::readout::{argmax, divergence, entropy};
     use crate::live::cuda::compile::kernel;
-    use crate::live::cuda::device::{Device, Shape, arguments};
+    use crate::live::cuda::device::{CudaDevice, Shape, arguments};
     use crate::live::cuda::memory::Buffer;
     use crate::models::counter::{Stream, centred, draw};
 
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     #[ignore = "needs a CUDA device"]
     fn signals_of_given_logits_are_the_cpus() {
-        let device = Device::open(0).unwrap();
+        let device = CudaDevice::open(0).unwrap();
         for vocab in [512, 65_536, 166_144] {
             let architecture = Architecture { vocab, ..Architecture::builtin("tiny-huginn").unwrap() };
             let run = kernel(&device, &architecture, "readout.cu", "exit_signal").unwrap();
