@@ -7,6 +7,7 @@ use calibrate::measure::limits::Limits;
 use calibrate::measure::{Plan, Watch};
 use clap::{Args, ValueEnum};
 use engine::architecture::Architecture;
+use engine::duration;
 use engine::executor::Executor;
 use engine::live::LiveConfig;
 use engine::live::cpu::{CpuExecutor, CpuOptions};
@@ -31,7 +32,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long)]
     device: DeviceKind,
     /// When to stop measuring: 60s, 8min. A run that was cut off is continued by the same command.
-    #[arg(long, default_value = "45s", value_parser = duration)]
+    #[arg(long, default_value = "45s", value_parser = budget)]
     budget: Nanos,
     /// On the CPU: threads; 0 takes one a core. A live run must have as many.
     #[arg(long, default_value_t = 0, value_parser = whole::parse::<usize>)]
@@ -71,19 +72,11 @@ enum DeviceKind {
     Cuda,
 }
 
-/// "45s", "8min" or "500ms".
-fn duration(text: &str) -> Result<Nanos, String> {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let seconds = match &text[number.len()..] {
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" | "min" => 60.0,
-        _ => return Err(format!("must be a time with its unit, like 500ms, 60s or 8min, got `{text}`")),
-    };
-    let value = number.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0);
-    value
-        .map(|value| Nanos::from_secs(value * seconds))
-        .ok_or_else(|| format!("must be greater than zero, got `{text}`"))
+fn budget(text: &str) -> Result<Nanos, String> {
+    match duration::parse_seconds(text)? {
+        seconds if seconds > 0.0 => Ok(Nanos::from_secs(seconds)),
+        _ => Err(format!("must be greater than zero, got `{text}`")),
+    }
 }
 
 /// What is measured, in words and numbers.
