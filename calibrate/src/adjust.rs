@@ -8,7 +8,7 @@ use engine::profile::{GraphTimes, Graphs, PrefillCost, Profile, PromptCost, Stag
 use crate::check::predicted_ms;
 use crate::cost::significant;
 use crate::error::CalibrateError;
-use crate::measurements::{Measurement, Stage, median};
+use crate::measurements::{Measurement, Timed, median};
 
 /// Scales a profile to another device's times. Each stage's graphs are scaled by the median of measured over predicted at their size,
 /// between measured sizes by what lies between; prompts, and lines through all sizes, by the median of all. What the host
@@ -17,10 +17,10 @@ use crate::measurements::{Measurement, Stage, median};
 /// # Errors
 /// No times of the core.
 pub fn adjust(profile: &Profile, rows: &[Measurement]) -> Result<Profile, CalibrateError> {
-    let factors = |stage| Factors::new(profile, rows.iter().filter(|row| row.stage == stage));
-    let core = factors(Stage::Core).ok_or(CalibrateError::NoCore)?;
+    let factors = |timed| Factors::new(profile, rows.iter().filter(|row| row.point.timed == timed));
+    let core = factors(Timed::Core).ok_or(CalibrateError::NoCore)?;
     let [prelude, coda, prefill] =
-        [Stage::Prelude, Stage::Coda, Stage::Prefill].map(|stage| factors(stage).unwrap_or_default());
+        [Timed::Prelude, Timed::Coda, Timed::Prefill].map(|stage| factors(stage).unwrap_or_default());
     Ok(Profile {
         core: core.line(profile.core),
         prelude: prelude.line(profile.prelude),
@@ -57,8 +57,8 @@ impl Factors {
         let mut by_size: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for row in rows {
             // A stage that takes no time by the profile cannot be scaled.
-            if let Some(predicted_ms) = predicted_ms(profile, row).filter(|&ms| ms > 0.0) {
-                by_size.entry(profile.buckets.pad(row.batch)).or_default().push(row.time_ms / predicted_ms);
+            if let Some(predicted_ms) = predicted_ms(profile, row.point).filter(|&ms| ms > 0.0) {
+                by_size.entry(profile.buckets.pad(row.point.batch)).or_default().push(row.times.time_ms / predicted_ms);
             }
         }
         let middle = |ratios: &Vec<f64>| median(ratios.iter().copied());
@@ -118,6 +118,7 @@ mod tests {
     use engine::profile::{Buckets, DeviceSpec};
 
     use super::*;
+    use crate::measurements::Point;
 
     fn profile() -> Profile {
         let model = Architecture::builtin("huginn-3.5b").expect("built in");
@@ -132,36 +133,17 @@ mod tests {
         Profile { graphs, buckets, stage_overhead_us: 10.0, ..Profile::roofline(&device, &model) }
     }
 
-    fn measured(
-        profile: &Profile,
-        stage: Stage,
-        (batch, context, tokens): (u32, u32, u32),
-        factor: f64,
-    ) -> Measurement {
-        let mut row = Measurement {
-            line: 0,
-            stage,
-            batch,
-            context,
-            loops: 0,
-            tokens,
-            time_ms: 0.0,
-            min_ms: 0.0,
-            max_ms: 0.0,
-            round: 0,
-            calm: 1,
-        };
-        row.time_ms = factor * predicted_ms(profile, &row).expect("a device's time");
-        row
+    fn measured(profile: &Profile, point: Point, factor: f64) -> Measurement {
+        Measurement::once(point, factor * predicted_ms(profile, point).expect("a device's time"))
     }
 
     #[test]
     fn graphs_take_the_factor_of_their_size_and_of_what_lies_around() {
         let profile = profile();
-        let row = |stage, batch, factor| measured(&profile, stage, (batch, 50, 0), factor);
-        let mut rows: Vec<Measurement> = [0.99, 1.0, 1.7].map(|factor| row(Stage::Core, 6, factor)).into();
-        rows.extend([row(Stage::Core, 64, 0.9), row(Stage::Coda, 20, 1.1)]);
-        rows.push(measured(&profile, Stage::Prefill, (1, 0, 64), 0.8));
+        let row = |timed, batch, factor| measured(&profile, Point::new(timed, batch, 50), factor);
+        let mut rows: Vec<Measurement> = [0.99, 1.0, 1.7].map(|factor| row(Timed::Core, 6, factor)).into();
+        rows.extend([row(Timed::Core, 64, 0.9), row(Timed::Coda, 20, 1.1)]);
+        rows.push(measured(&profile, Point::prefill(1, 0, 64), 0.8));
         let adjusted = adjust(&profile, &rows).expect("times of the core");
         adjusted.check().expect("a profile");
         let ratio = |at: fn(&Profile) -> f64| at(&adjusted) / at(&profile);
@@ -180,7 +162,7 @@ mod tests {
     #[test]
     fn without_the_core_there_is_nothing_to_adjust_to() {
         let profile = profile();
-        let coda = measured(&profile, Stage::Coda, (1, 50, 0), 1.0);
+        let coda = measured(&profile, Point::new(Timed::Coda, 1, 50), 1.0);
         let said = adjust(&profile, &[coda]).expect_err("no core").to_string();
         assert_eq!(said, "there are no rows of stage `core`: time core steps, as `calibrate check` does");
     }

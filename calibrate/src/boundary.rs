@@ -5,7 +5,7 @@ use engine::profile::StageCost;
 
 use crate::cost::{CostFit, Form, Sample, Shape, fit, significant};
 use crate::error::CalibrateError;
-use crate::measurements::Stage;
+use crate::measurements::Timed;
 use crate::validation::Judged;
 
 /// The costs of prelude and coda.
@@ -48,7 +48,7 @@ impl Boundary {
         staged: Option<(Judged, Judged)>,
     ) -> Result<Self, CalibrateError> {
         let shape = Shape { form: Form::Linear, reads_kv: reads_kv(model) };
-        let tau_0 = fit(intercepts, shape).ok_or(CalibrateError::Collinear { stage: Stage::Step })?;
+        let tau_0 = fit(intercepts, shape).ok_or(CalibrateError::Collinear { timed: Timed::Step })?;
         let Some((prelude, coda)) = staged else {
             let (prelude, coda) = by_parameters(model, &tau_0);
             return Ok(Self { prelude, coda, tau_0, staged: None });

@@ -12,10 +12,10 @@ use crate::contexts::contexts;
 use crate::cost::{COEFFICIENTS, Form, Sample, significant};
 use crate::depth::{DepthFit, by_point};
 use crate::error::CalibrateError;
-use crate::host::{host_cost, offload_gb_per_s};
-use crate::measurements::{Measurement, Stage, medians};
+use crate::host_cost::{host_cost, offload_gb_per_s};
+use crate::measurements::{Measurement, Point, Timed, Times, medians};
 use crate::overhead::StageOverhead;
-use crate::per_graph::{PerGraph, Table};
+use crate::per_graph::{LookupTable, PerGraph};
 use crate::prefill::Prefill;
 use crate::validation::{Judged, judge, judge_graphs};
 
@@ -69,8 +69,8 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Fits everything that the measurements cover; repeats of a point count as their median, and points that were never
-    /// calm count if there is no fit without them.
+    /// Fits everything that the measurements cover; repeats of a point count as their median, and points that were always
+    /// disturbed count if there is no fit without them.
     ///
     /// # Errors
     /// Measurements that cannot tell the coefficients apart, or not well enough to judge the fit.
@@ -90,7 +90,7 @@ impl Calibration {
         let overhead_us = stage_overhead.map_or(setup.base.stage_overhead_us, |overhead| overhead.mean_us.max(0.0));
         let staged = staged_boundary(measurements, (setup, tile), overhead_us / 1e3)?;
         let boundary = Boundary::new(&setup.model, &intercepts, staged)?;
-        let chunks: Vec<_> = of_stage(measurements, Stage::Prefill).copied().collect();
+        let chunks: Vec<_> = of_stage(measurements, Timed::Prefill).copied().collect();
         let prefill = if chunks.is_empty() { None } else { Some(Prefill::new(&chunks, setup.graphs)?) };
         let host = host_cost(measurements);
         let offload_gb_per_s = offload_gb_per_s(measurements, setup.model.kv_bytes_per_token(setup.layout));
@@ -149,7 +149,7 @@ impl Calibration {
     /// The stages' tables by graph, where these are better.
     fn graphs(&self) -> Graphs {
         let times = |judged: Option<&Judged>| match judged.and_then(|judged| judged.per_graph.as_ref()) {
-            Some(PerGraph { table: Table::Graphs(graphs), .. }) => graphs.clone(),
+            Some(PerGraph { table: LookupTable::Graphs(graphs), .. }) => graphs.clone(),
             _ => Vec::new(),
         };
         let staged = self.boundary.staged.as_ref();
@@ -159,7 +159,7 @@ impl Calibration {
             prelude: times(staged.map(|staged| &staged.prelude)),
             coda: times(staged.map(|staged| &staged.coda)),
             prefill: match prefill.map(|fit| &fit.table) {
-                Some(Table::Prompts(prompts)) => prompts.clone(),
+                Some(LookupTable::Prompts(prompts)) => prompts.clone(),
                 _ => Vec::new(),
             },
         }
@@ -207,8 +207,8 @@ pub fn form_name(form: Form) -> &'static str {
     }
 }
 
-fn of_stage(measurements: &[Measurement], stage: Stage) -> impl Iterator<Item = &Measurement> {
-    measurements.iter().filter(move |measurement| measurement.stage == stage)
+fn of_stage(measurements: &[Measurement], timed: Timed) -> impl Iterator<Item = &Measurement> {
+    measurements.iter().filter(move |measurement| measurement.point.timed == timed)
 }
 
 /// The fit of the core, under the share of a begun tile's cost with which left-out points are predicted best.
@@ -222,7 +222,7 @@ fn fit_core(points: &[DepthFit], setup: &Setup) -> Result<(KvTile, Judged), Cali
             decode_sample((&setup.buckets, tile), point.batch, point.context, point.tau_r_ms, share_ms)
         });
         let judge_decode = if setup.graphs { judge_graphs } else { judge };
-        Ok((tile, judge_decode(Stage::Core, slopes.collect(), true)?))
+        Ok((tile, judge_decode(Timed::Core, slopes.collect(), true)?))
     };
     let fits = [KvTile::default()].into_iter().chain(tiles).map(fit).collect::<Result<Vec<_>, CalibrateError>>()?;
     let error = |(_, core): &(KvTile, Judged)| core.left_out().into_iter().flatten().map(f64::abs).sum::<f64>();
@@ -240,20 +240,21 @@ fn staged_boundary(
     (setup, tile): (&Setup, KvTile),
     overhead_ms: f64,
 ) -> Result<Option<(Judged, Judged)>, CalibrateError> {
-    let samples = |stage| {
-        let staged = of_stage(measurements, stage).map(|&Measurement { batch, context, time_ms, .. }| {
+    let samples = |timed| {
+        let staged = of_stage(measurements, timed).map(|&Measurement { point, times, .. }| {
+            let (Point { batch, context, .. }, Times { time_ms, .. }) = (point, times);
             decode_sample((&setup.buckets, tile), batch, context, time_ms - overhead_ms, time_ms)
         });
         staged.collect::<Vec<_>>()
     };
-    let (prelude, coda) = (samples(Stage::Prelude), samples(Stage::Coda));
+    let (prelude, coda) = (samples(Timed::Prelude), samples(Timed::Coda));
     match (prelude.is_empty(), coda.is_empty()) {
         (true, true) => return Ok(None),
         (false, false) => (),
-        (true, false) => return Err(CalibrateError::HalfBoundary { present: Stage::Coda, absent: Stage::Prelude }),
-        (false, true) => return Err(CalibrateError::HalfBoundary { present: Stage::Prelude, absent: Stage::Coda }),
+        (true, false) => return Err(CalibrateError::HalfBoundary { present: Timed::Coda, absent: Timed::Prelude }),
+        (false, true) => return Err(CalibrateError::HalfBoundary { present: Timed::Prelude, absent: Timed::Coda }),
     }
     let reads_kv = reads_kv(&setup.model);
     let judge = if setup.graphs { judge_graphs } else { judge };
-    Ok(Some((judge(Stage::Prelude, prelude, reads_kv)?, judge(Stage::Coda, coda, reads_kv)?)))
+    Ok(Some((judge(Timed::Prelude, prelude, reads_kv)?, judge(Timed::Coda, coda, reads_kv)?)))
 }

@@ -23,7 +23,7 @@ pub struct Sample {
     pub rows: f64,
     /// `N_c`: KV entries read; (token, KV entry) pairs for prefill.
     pub entries: f64,
-    /// The time.
+    /// What a fit is to predict.
     pub time_ms: f64,
     /// What an error is relative to: the time itself, or the step from whose fit it was taken.
     pub scale_ms: f64,
@@ -41,7 +41,7 @@ pub enum Form {
 /// A form, with or without the context's term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The form.
+    /// With or without a floor under the rows' term.
     pub form: Form,
     /// Whether the stage reads KV.
     pub reads_kv: bool,

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::cost::r_squared;
 use crate::error::CalibrateError;
-use crate::measurements::{Measurement, Stage};
+use crate::measurements::{Measurement, Point, Timed};
 
 /// The line through the times of one point over its loop counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DepthFit {
-    /// Sequences.
+    /// Sequences, not padded.
     pub batch: u32,
     /// KV entries per row.
     pub context: u32,
@@ -34,8 +34,8 @@ pub struct DepthFit {
 /// No fused steps; a point with a single loop count, or whose slope is not positive.
 pub fn by_point(measurements: &[Measurement]) -> Result<Vec<DepthFit>, CalibrateError> {
     let mut points: BTreeMap<(u32, u32), Vec<&Measurement>> = BTreeMap::new();
-    for step in measurements.iter().filter(|measurement| measurement.stage == Stage::Step) {
-        points.entry((step.context, step.batch)).or_default().push(step);
+    for step in measurements.iter().filter(|measurement| measurement.point.timed == Timed::Step) {
+        points.entry((step.point.context, step.point.batch)).or_default().push(step);
     }
     if points.is_empty() {
         return Err(CalibrateError::NoSteps);
@@ -44,23 +44,24 @@ pub fn by_point(measurements: &[Measurement]) -> Result<Vec<DepthFit>, Calibrate
 }
 
 fn line(steps: &[&Measurement]) -> Result<DepthFit, CalibrateError> {
-    let &Measurement { line, batch, context, loops, .. } = steps[0];
-    if steps.iter().all(|step| step.loops == loops) {
-        return Err(CalibrateError::OneLoopCount { line, batch, context, loops });
+    let &Measurement { line, point, .. } = steps[0];
+    let Point { batch, context, loops, .. } = point;
+    if steps.iter().all(|step| step.point.loops == loops) {
+        return Err(CalibrateError::OneLoopCount { line, point });
     }
     let mean = |value: fn(&Measurement) -> f64| steps.iter().map(|step| value(step)).sum::<f64>() / steps.len() as f64;
-    let (mean_loops, mean_ms) = (mean(|step| f64::from(step.loops)), mean(|step| step.time_ms));
+    let (mean_loops, mean_ms) = (mean(|step| f64::from(step.point.loops)), mean(|step| step.times.time_ms));
     let moment = |of: &dyn Fn(&Measurement) -> f64| {
-        steps.iter().map(|step| (f64::from(step.loops) - mean_loops) * of(step)).sum::<f64>()
+        steps.iter().map(|step| (f64::from(step.point.loops) - mean_loops) * of(step)).sum::<f64>()
     };
-    let per_loop_ms = moment(&|step| step.time_ms) / moment(&|step| f64::from(step.loops));
+    let per_loop_ms = moment(&|step| step.times.time_ms) / moment(&|step| f64::from(step.point.loops));
     if per_loop_ms <= 0.0 {
-        return Err(CalibrateError::NoSlope { line, batch, context, per_loop_ms });
+        return Err(CalibrateError::NoSlope { line, point, per_loop_ms });
     }
     let tau_0_ms = mean_ms - per_loop_ms * mean_loops;
     let at = |loops: u32| tau_0_ms + per_loop_ms * f64::from(loops);
-    let times: Vec<_> = steps.iter().map(|step| (step.time_ms, at(step.loops))).collect();
-    let deepest = steps.iter().map(|step| step.loops).max().unwrap_or(loops);
+    let times: Vec<_> = steps.iter().map(|step| (step.times.time_ms, at(step.point.loops))).collect();
+    let deepest = steps.iter().map(|step| step.point.loops).max().unwrap_or(loops);
     Ok(DepthFit {
         batch,
         context,

@@ -1,240 +1,242 @@
-//! Everything that can be wrong with a set of measurements, said so that the reader knows what to measure or change.
+//! Everything that can be wrong with a set of measurements. A message names the place and says what to measure or change.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::measurements::Stage;
+use crate::measurements::{Point, Timed};
 use crate::plausible::Pace;
 
-/// Why there is no fit.
+/// What to do where no more than the budget is missing. Builds for debugging take tens of times as long.
+const MORE_TIME: &str =
+    if cfg!(debug_assertions) { "raise --budget, or build with --release" } else { "raise --budget" };
+
+/// Why there is no profile, or no verdict on one.
 #[derive(Debug, Error)]
 pub enum CalibrateError {
-    /// A file could not be read.
+    /// Check the name, and whether you may read the file.
     #[error("{}: {source}", path.display())]
     Read {
-        /// The file.
+        /// As the command line names it.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         source: std::io::Error,
     },
-    /// A file could not be written.
+    /// Check that the folder exists and is yours, and that the disk is not full.
     #[error("{}: cannot be written: {source}", path.display())]
     Write {
-        /// The file.
+        /// As `--out` names it, or beside that.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         source: std::io::Error,
     },
-    /// The file is not a table.
+    /// Every line needs as many cells as the header.
     #[error("{file}: {source}")]
     Csv {
-        /// The file.
+        /// The table's name.
         file: String,
-        /// Why.
+        /// The line, and what is wrong there.
         source: csv::Error,
     },
-    /// A column is missing.
+    /// Add the column, or correct its name in the header.
     #[error("{file}: there is no column `{column}`; the header has {header}")]
     NoColumn {
-        /// The file.
+        /// The table's name.
         file: String,
-        /// The column.
+        /// One without which there is no measurement.
         column: &'static str,
-        /// What there is.
+        /// The names that were found, to spot a misspelling.
         header: String,
     },
-    /// A cell is wrong.
+    /// Correct the cell, or remove its line.
     #[error("{file}:{line}: {column}: {reason}")]
     Cell {
-        /// The file.
+        /// The table's name.
         file: String,
-        /// The line, from 1.
+        /// Counted from 1, comments included.
         line: u64,
-        /// The column.
+        /// By its name in the header.
         column: &'static str,
-        /// What it must be and what it is.
+        /// What the cell must be and what it is.
         reason: String,
     },
-    /// A table without rows of fused decode steps.
+    /// A longer budget, a faster build, or a grid whose caches are filled sooner.
+    #[error(
+        "no point was measured within the budget (of {points} in a round; filling the caches counts): {MORE_TIME}, or give fewer \
+         --batches and --contexts"
+    )]
+    NothingMeasured {
+        /// Those of one round.
+        points: usize,
+    },
+    /// The core's cost is the slope of whole steps over loop counts, so there must be some.
     #[error(
         "there are no rows of stage `step`: time whole decode steps at several batch sizes, contexts and loop counts"
     )]
     NoSteps,
-    /// A table with which a profile cannot be judged.
+    /// A profile is judged by core steps, or else by whole ones.
     #[error(
         "there are no rows of stage `core`, nor of stage `step`, and these are what a profile is judged by: time core steps, as \
          `calibrate check` does, or whole decode steps"
     )]
     NothingToJudge,
-    /// Times that the device's memory and arithmetic do not allow.
+    /// Correct the unit of the times, or the names of device and model.
     #[error(
         "{pace}: step_ms counts milliseconds; are these times in seconds, or of another device than {device}, or of another model?"
     )]
     TooFast {
         /// By how much, and where.
         pace: Pace,
-        /// The device.
+        /// The one whose limits they break.
         device: String,
     },
-    /// There is nothing to adjust a profile to.
+    /// A profile is scaled by times of the core at least.
     #[error("there are no rows of stage `core`: time core steps, as `calibrate check` does")]
     NoCore,
-    /// A point of the grid has one loop count, from which a slope cannot be told.
+    /// A line through one time has any slope: add a loop count.
     #[error(
-        "line {line}: batch {batch} at context {context} was timed with {loops} loops only: tau(r) = tau_0 + tau_r r needs two or \
-         more loop counts at every (batch, context)"
+        "line {line}: batch {} at context {} was timed with {} loops only: tau(r) = tau_0 + tau_r r needs two or \
+         more loop counts at every (batch, context)", point.batch, point.context, point.loops
     )]
     OneLoopCount {
-        /// A line with the point.
+        /// One of the rows there.
         line: u64,
-        /// Its batch size.
-        batch: u32,
-        /// Its context.
-        context: u32,
-        /// Its loop count.
-        loops: u32,
+        /// That row's place in the grid.
+        point: Point,
     },
-    /// More loops take no longer.
+    /// Noise, most often: measure the point again, or leave it out.
     #[error(
-        "line {line}: batch {batch} at context {context}: a loop takes {per_loop_ms:.4} ms by the fit over loops, but it must take \
-         some time: measure the point again, or leave it out"
+        "line {line}: batch {} at context {}: a loop takes {per_loop_ms:.4} ms by the fit over loops, but it must take \
+         some time: measure the point again, or leave it out", point.batch, point.context
     )]
     NoSlope {
-        /// A line with the point.
+        /// One of the rows there.
         line: u64,
-        /// Its batch size.
-        batch: u32,
-        /// Its context.
-        context: u32,
-        /// The slope.
+        /// That row's place in the grid.
+        point: Point,
+        /// Zero or less.
         per_loop_ms: f64,
     },
-    /// Too few points for a fit that can be judged.
-    #[error("{stage}: {points} points (batch, context) are too few, measure at least {needed}")]
+    /// Left-out points would have nothing to be predicted from: measure more.
+    #[error("{timed}: {points} points (batch, context) are too few, measure at least {needed}")]
     TooFew {
-        /// The stage.
-        stage: Stage,
-        /// How many there are.
+        /// Whose fit it is.
+        timed: Timed,
+        /// Different places in the grid; repeats do not count.
         points: usize,
-        /// How many are needed.
+        /// With one left out they still decide every coefficient.
         needed: usize,
     },
-    /// The design cannot tell delta from gamma.
+    /// Batch sizes tell delta from gamma, after padding.
     #[error(
-        "{stage}: every point pads to {rows} rows, so delta and gamma cannot be told apart: measure other batch sizes too"
+        "{timed}: every point pads to {rows} rows, so delta and gamma cannot be told apart: measure other batch sizes too"
     )]
     OneBatch {
-        /// The stage.
-        stage: Stage,
-        /// The padded batch size.
+        /// Whose fit it is.
+        timed: Timed,
+        /// What all batch sizes pad to.
         rows: f64,
     },
-    /// The design cannot tell gamma from alpha.
+    /// Contexts tell gamma from alpha.
     #[error(
-        "{stage}: every point has context {context}, so gamma and alpha cannot be told apart: measure other contexts too"
+        "{timed}: every point has context {context}, so gamma and alpha cannot be told apart: measure other contexts too"
     )]
     OneContext {
-        /// The stage.
-        stage: Stage,
-        /// The context.
+        /// Whose fit it is.
+        timed: Timed,
+        /// The only one.
         context: u32,
     },
-    /// The design is degenerate in another way.
+    /// Points on a line, such as large batches at short contexts only: measure a grid.
     #[error(
-        "{stage}: the points' rows and KV entries are collinear, so the coefficients cannot be told apart: measure a grid, several \
+        "{timed}: the points' rows and KV entries are collinear, so the coefficients cannot be told apart: measure a grid, several \
          batch sizes at each of several contexts"
     )]
     Collinear {
-        /// The stage.
-        stage: Stage,
+        /// Whose fit it is.
+        timed: Timed,
     },
-    /// Without one point the design is degenerate.
+    /// One point decides a coefficient alone: measure its neighbours.
     #[error(
-        "{stage}: only batch {batch} at context {context} tells two coefficients apart, so it cannot be left out to judge the fit: \
-         measure another batch size at that context, or that batch size at another context"
+        "{}: only batch {} at context {} tells two coefficients apart, so it cannot be left out to judge the fit: \
+         measure another batch size at that context, or that batch size at another context",
+        point.timed, point.batch, point.context
     )]
     Leverage {
-        /// The stage.
-        stage: Stage,
-        /// The point's batch size.
-        batch: u32,
-        /// The point's context.
-        context: u32,
+        /// The one without which there is no fit.
+        point: Point,
     },
-    /// One boundary stage was timed, the other was not.
+    /// Prelude and coda come from rows of their own, or both from whole steps.
     #[error("there are rows of stage `{present}` but none of `{absent}`: time both, or neither")]
     HalfBoundary {
-        /// The stage with rows.
-        present: Stage,
-        /// The stage without.
-        absent: Stage,
+        /// The one that was timed.
+        present: Timed,
+        /// The one that was not.
+        absent: Timed,
     },
-    /// A staged core was timed where no fused step was.
+    /// A stage's overhead is its time less that inside the whole step at the same point.
     #[error(
-        "line {line}: the staged core was timed at batch {batch}, context {context}, where there are no rows of stage `step` to \
-         compare it with: time fused steps there too, or leave it out"
+        "line {line}: the staged core was timed at batch {}, context {}, where there are no rows of stage `step` to \
+         compare it with: time fused steps there too, or leave it out", point.batch, point.context
     )]
     NoFusedStep {
-        /// A line with the point.
+        /// The staged core's row.
         line: u64,
-        /// Its batch size.
-        batch: u32,
-        /// Its context.
-        context: u32,
+        /// That row's place in the grid.
+        point: Point,
     },
-    /// The profile that came out, or the one to start from, cannot be simulated with.
+    /// A fitted profile that no simulation can use needs better times; one to start from must be corrected.
     #[error("{name}: {source}")]
     Profile {
-        /// Its name or file.
+        /// The profile's name, or its file's.
         name: String,
-        /// Why.
+        /// The field that is wrong.
         source: engine::profile::ProfileError,
     },
-    /// A profile is not one, or cannot be written as one.
+    /// Correct the file's YAML.
     #[error("{name}: {reason}")]
     Yaml {
-        /// Its name or file.
+        /// The profile's name, or its file's.
         name: String,
-        /// Why.
+        /// The parser's words, with line and column.
         reason: String,
     },
-    /// A command-line value.
+    /// Give the option another value.
     #[error("{option}: {reason}")]
     Argument {
-        /// The option.
+        /// As it is typed.
         option: &'static str,
-        /// What it must be and what it is.
+        /// What its value must be and what it is.
         reason: String,
     },
-    /// An output would replace a file that is read.
+    /// Write somewhere else: no command replaces a file that it reads.
     #[error("--out: {0}")]
     Output(files::Clash),
-    /// A measurement was cut off, and is not to be continued like this.
+    /// Continue the unfinished measurement by its own command, or measure into another file.
     #[error(
         "{} is an unfinished measurement of something else: delete it, or give another --out\n  there: {found}\n  now:   {expected}",
         path.display()
     )]
     OtherSetup {
-        /// The file.
+        /// The unfinished table.
         path: PathBuf,
-        /// What it says of itself.
+        /// What its first line says that it measures.
         found: String,
-        /// What was to be measured.
+        /// What was to be measured now.
         expected: String,
     },
-    /// The model's weights.
+    /// Weights of another model, or a file that is damaged.
     #[error(transparent)]
     Weights(engine::live::weights::WeightsError),
-    /// A table or figure beside the profile could not be written.
+    /// As [`CalibrateError::Write`], of a table or a figure beside the profile.
     #[error(transparent)]
     Report(reports::ReportError),
-    /// The executor could not run a batch, or could not be made.
+    /// Most often the device's memory is too small: lower `--max-entries`, or give fewer `--batches`.
     #[error("{during}: {source}")]
     Execution {
-        /// What was being measured.
+        /// What was being timed or prepared.
         during: String,
-        /// What the executor said.
+        /// The executor's own words.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

@@ -42,7 +42,7 @@ fn latency(calibration: &Calibration, setup: &Setup, profile: &Profile) -> Figur
             points
         };
         let floor = &setup.base.core;
-        // Where rows are few, compute alone takes next to nothing, and would leave no room for the rest.
+        // Where rows are few, compute alone takes next to nothing, and would squeeze all other curves.
         let floor_ms = |sample: &Sample| floor.time_ms(sample.batch, sample.entries as u64);
         let low = samples().map(floor_ms).fold(f64::INFINITY, f64::min);
         let high = samples().map(|sample| sample.time_ms).fold(low, f64::max);

@@ -11,9 +11,9 @@ const COLLINEAR: f64 = 1e-9;
 /// One equation, already divided by its standard deviation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Equation {
-    /// The regressors.
+    /// What each coefficient is multiplied by.
     pub(crate) x: [f64; WIDTH],
-    /// The observation.
+    /// What the products should add up to.
     pub(crate) y: f64,
 }
 

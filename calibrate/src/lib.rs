@@ -18,7 +18,7 @@ pub mod cost;
 pub mod depth;
 pub mod error;
 pub mod figures;
-mod host;
+mod host_cost;
 mod least_squares;
 pub mod measure;
 pub mod measurements;

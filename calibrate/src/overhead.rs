@@ -4,12 +4,12 @@ use engine::interval::student_t_95;
 
 use crate::depth::DepthFit;
 use crate::error::CalibrateError;
-use crate::measurements::{Measurement, Stage};
+use crate::measurements::{Measurement, Point, Timed};
 
 /// The staged core against the slope of the fused step, over the points where both were timed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StageOverhead {
-    /// Points.
+    /// Points at which both were timed.
     pub points: usize,
     /// The weighted mean difference; negative if staging is faster.
     pub mean_us: f64,
@@ -24,12 +24,12 @@ impl StageOverhead {
     /// A staged core at a point without fused steps.
     pub(crate) fn new(measurements: &[Measurement], points: &[DepthFit]) -> Result<Option<Self>, CalibrateError> {
         let mut weighted_us = Vec::new();
-        for &Measurement { line, batch, context, time_ms, .. } in
-            measurements.iter().filter(|row| row.stage == Stage::Core)
-        {
+        let cores = measurements.iter().filter(|row| row.point.timed == Timed::Core);
+        for &Measurement { line, point, times, .. } in cores {
+            let Point { batch, context, .. } = point;
             let fused = points.iter().find(|point| (point.batch, point.context) == (batch, context));
-            let fused = fused.ok_or(CalibrateError::NoFusedStep { line, batch, context })?;
-            weighted_us.push((fused.deepest_ms.powi(-2), (time_ms - fused.tau_r_ms) * 1e3));
+            let fused = fused.ok_or(CalibrateError::NoFusedStep { line, point })?;
+            weighted_us.push((fused.deepest_ms.powi(-2), (times.time_ms - fused.tau_r_ms) * 1e3));
         }
         let points = weighted_us.len();
         if points == 0 {

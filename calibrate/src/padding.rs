@@ -1,4 +1,4 @@
-//! To what a device without graphs pads a batch: told by its times.
+//! To what a device without graphs pads a batch, inferred from its times.
 //!
 //! A GPU replays graphs of known batch sizes. A CPU runs what it is given, but its matrix products work on tiles of rows,
 //! and with part of the last tile empty a row more costs nothing there. How much of a step that is depends on the model
@@ -14,9 +14,9 @@ use crate::measurements::Measurement;
 const TILE_ROWS: u32 = 8;
 
 /// A padding, and the mean absolute relative error of left-out core steps under it.
-pub type Judged = (Buckets, f64);
+pub type Ranked = (Buckets, f64);
 
-/// No padding, at least a tile, and whole tiles, for batches up to `largest`; without those that a profile has no room for.
+/// No padding, at least a tile, and whole tiles, for batches up to `largest`; without those that a profile cannot hold.
 pub fn candidates(largest: u32) -> Vec<Buckets> {
     let tiles = largest.div_ceil(TILE_ROWS).max(1);
     let at_least_a_tile: Vec<u32> = (TILE_ROWS..=tiles * TILE_ROWS).collect();
@@ -29,25 +29,25 @@ pub fn candidates(largest: u32) -> Vec<Buckets> {
 ///
 /// # Errors
 /// As [`Calibration::new`], if no candidate has a fit.
-pub fn judge(
+pub fn rank(
     measurements: &[Measurement],
     setup: &Setup,
     candidates: impl IntoIterator<Item = Buckets>,
-) -> Result<Vec<Judged>, CalibrateError> {
-    let mut judged = Vec::new();
+) -> Result<Vec<Ranked>, CalibrateError> {
+    let mut ranked = Vec::new();
     let mut failure = Ok(());
     for buckets in candidates {
         let setup = Setup { buckets, resamples: 0, ..setup.clone() };
         match Calibration::new(measurements, &setup) {
-            Ok(calibration) => judged.push((setup.buckets, calibration.core.chosen().error_mean())),
+            Ok(calibration) => ranked.push((setup.buckets, calibration.core.chosen().error_mean())),
             Err(error) => failure = failure.and(Err(error)),
         }
     }
-    if judged.is_empty() {
+    if ranked.is_empty() {
         failure?;
     }
-    judged.sort_by(|(_, a), (_, b)| a.total_cmp(b));
-    Ok(judged)
+    ranked.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    Ok(ranked)
 }
 
 /// A padding in a few words.

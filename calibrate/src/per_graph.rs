@@ -9,7 +9,7 @@ use crate::cost::{Sample, significant};
 #[derive(Clone, Debug, PartialEq)]
 pub struct PerGraph {
     /// What was measured.
-    pub table: Table,
+    pub table: LookupTable,
     /// `(prediction - time) / scale` of each sample, predicted from the others; `None` for a size's only one, of which the
     /// others say nothing.
     pub left_out: Vec<Option<f64>>,
@@ -17,16 +17,16 @@ pub struct PerGraph {
 
 /// By what a stage's times are looked up.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Table {
+pub enum LookupTable {
     /// A decode stage, by rising batch size.
     Graphs(Vec<GraphTimes>),
     /// Prefill, by rising number of tokens.
     Prompts(Vec<PromptCost>),
 }
 
-/// What is fitted.
+/// What a table is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TableKind {
     /// A decode stage that reads no KV.
     Decode,
     /// A decode stage that does.
@@ -37,7 +37,7 @@ pub enum Kind {
 
 impl PerGraph {
     /// Takes samples of which most can be predicted from the others; `None` if there are too few.
-    pub fn new(samples: &[Sample], kind: Kind) -> Option<Self> {
+    pub fn new(samples: &[Sample], kind: TableKind) -> Option<Self> {
         let alone = |sample: &Sample| samples.iter().filter(|other| other.rows == sample.rows).count() == 1;
         if samples.iter().filter(|sample| alone(sample)).count() * 2 > samples.len() {
             return None;
@@ -45,11 +45,11 @@ impl PerGraph {
         let left_out = |(left, sample): (usize, &Sample)| {
             let others: Vec<Sample> =
                 samples.iter().enumerate().filter(|&(i, _)| i != left).map(|(_, other)| *other).collect();
-            let predicted = || Table::new(&others, kind).time_ms(sample);
+            let predicted = || LookupTable::new(&others, kind).time_ms(sample);
             (!alone(sample)).then(|| (predicted() - sample.time_ms) / sample.scale_ms)
         };
         let left_out = samples.iter().enumerate().map(left_out).collect();
-        Some(Self { table: Table::new(samples, kind), left_out })
+        Some(Self { table: LookupTable::new(samples, kind), left_out })
     }
 
     /// Mean absolute relative error of left-out samples.
@@ -64,16 +64,16 @@ impl PerGraph {
     }
 }
 
-impl Table {
-    fn new(samples: &[Sample], kind: Kind) -> Self {
+impl LookupTable {
+    fn new(samples: &[Sample], kind: TableKind) -> Self {
         let mut sizes: Vec<u32> = samples.iter().map(|sample| sample.rows as u32).collect();
         sizes.sort_unstable();
         sizes.dedup();
         let of = |size: u32| samples.iter().filter(|sample| sample.rows as u32 == size).copied().collect();
         let groups: Vec<(u32, Group)> = sizes.into_iter().map(|size| (size, Group(of(size)))).collect();
         match kind {
-            Kind::Prefill => Self::Prompts(prompts(&groups)),
-            Kind::Decode => Self::Graphs(
+            TableKind::Prefill => Self::Prompts(prompts(&groups)),
+            TableKind::Decode => Self::Graphs(
                 groups
                     .iter()
                     .map(|(rows, group)| GraphTimes {
@@ -82,7 +82,7 @@ impl Table {
                     })
                     .collect(),
             ),
-            Kind::DecodeOverKv => Self::Graphs(graphs(&groups)),
+            TableKind::DecodeOverKv => Self::Graphs(graphs(&groups)),
         }
     }
 
@@ -178,7 +178,7 @@ mod tests {
     fn every_graph_has_its_own_times() {
         let grid = [1, 8, 64].into_iter().flat_map(|rows| [128, 512, 2048, 4096].map(|context| (rows, context)));
         let samples: Vec<_> = grid.map(|(rows, context)| sample(rows, context, truth(rows, context))).collect();
-        let fit = PerGraph::new(&samples, Kind::DecodeOverKv).expect("enough points");
+        let fit = PerGraph::new(&samples, TableKind::DecodeOverKv).expect("enough points");
         assert!(fit.error_max() < 1e-5, "{fit:?}");
         let other = sample(8, 1000, truth(8, 1000));
         assert!((fit.table.time_ms(&other) / other.time_ms - 1.0).abs() < 1e-5, "{fit:?}");
@@ -188,10 +188,10 @@ mod tests {
     fn a_graph_with_one_context_has_its_neighbours_slope_and_is_not_judged() {
         let mut samples: Vec<_> = [128, 512, 2048].map(|context| sample(64, context, truth(64, context))).into();
         samples.push(sample(128, 128, truth(128, 128)));
-        let fit = PerGraph::new(&samples, Kind::DecodeOverKv).expect("enough points");
+        let fit = PerGraph::new(&samples, TableKind::DecodeOverKv).expect("enough points");
         assert_eq!(fit.left_out[3], None);
         let other = sample(128, 1024, truth(128, 1024));
         assert!((fit.table.time_ms(&other) / other.time_ms - 1.0).abs() < 1e-5, "{fit:?}");
-        assert_eq!(PerGraph::new(&samples[2..], Kind::DecodeOverKv), None);
+        assert_eq!(PerGraph::new(&samples[2..], TableKind::DecodeOverKv), None);
     }
 }

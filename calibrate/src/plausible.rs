@@ -7,7 +7,7 @@ use engine::profile::{DeviceSpec, Profile};
 
 use crate::check::predicted_ms;
 use crate::error::CalibrateError;
-use crate::measurements::{Measurement, Stage, median};
+use crate::measurements::{Measurement, Point, Timed, Times, median};
 
 /// Weights beyond this are in no cache: every launch reads them from memory.
 const CACHE_BYTES: u64 = 1 << 30;
@@ -15,11 +15,11 @@ const CACHE_BYTES: u64 = 1 << 30;
 /// Below this share of the least time, no error of a datasheet explains a table.
 const IMPOSSIBLE: f64 = 0.5;
 
-/// Below this share a reader is told.
+/// Below this share there is a warning.
 const DOUBTFUL: f64 = 0.95;
 
 /// What is judged: the stages that read most of the weights.
-const STAGES: [Stage; 3] = [Stage::Step, Stage::Core, Stage::Prefill];
+const STAGES: [Timed; 3] = [Timed::Step, Timed::Core, Timed::Prefill];
 
 /// A stage against what the device needs at least.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,10 +34,11 @@ pub struct Pace {
 
 impl fmt::Display for Pace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { share, example: Measurement { stage, line, batch, context, time_ms, .. }, least_ms } = self;
+        let Self { share, example: Measurement { line, point, times, .. }, least_ms } = self;
+        let (Point { timed, batch, context, .. }, Times { time_ms, .. }) = (point, times);
         write!(
             f,
-            "rows of stage `{stage}` take {share:.2e} of the time in which the device can read the weights and multiply (line {line}: \
+            "rows of stage `{timed}` take {share:.2e} of the time in which the device can read the weights and multiply (line {line}: \
              batch {batch} at context {context} takes {time_ms:.4} ms, and needs {least_ms:.4} ms at least)"
         )
     }
@@ -48,11 +49,11 @@ impl Pace {
     /// there.
     pub fn doubtful(rows: &[Measurement], model: &Architecture, device: &DeviceSpec) -> Option<Self> {
         let roofline = Profile::roofline(device, model);
-        let pace = |stage| {
-            let least = |row: &Measurement| predicted_ms(&roofline, row).filter(|&ms| ms > 0.0);
-            let of_stage = || rows.iter().filter(|row| row.stage == stage);
+        let pace = |timed| {
+            let least = |row: &Measurement| predicted_ms(&roofline, row.point).filter(|&ms| ms > 0.0);
+            let of_stage = || rows.iter().filter(|row| row.point.timed == timed);
             let (example, least_ms) = of_stage().find_map(|row| Some((*row, least(row)?)))?;
-            let share = median(of_stage().filter_map(|row| Some(row.time_ms / least(row)?)));
+            let share = median(of_stage().filter_map(|row| Some(row.times.time_ms / least(row)?)));
             Some(Self { share, example, least_ms })
         };
         let fastest = STAGES.into_iter().filter_map(pace).min_by(|a, b| a.share.total_cmp(&b.share));

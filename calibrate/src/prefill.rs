@@ -4,7 +4,7 @@ use engine::profile::{PrefillCost, StageCost};
 
 use crate::cost::Sample;
 use crate::error::CalibrateError;
-use crate::measurements::{Measurement, Stage};
+use crate::measurements::{Measurement, Timed};
 use crate::validation::{Judged, judge, judge_graphs};
 
 /// Candidates for `rho`, a factor of 2^(1/4) apart.
@@ -32,7 +32,7 @@ impl Prefill {
         let fit = |tile_pairs: f64| {
             let samples = chunks.iter().map(|chunk| sample(chunk, tile_pairs)).collect();
             let judge = if graphs { judge_graphs } else { judge };
-            Ok::<_, CalibrateError>(Self { judged: judge(Stage::Prefill, samples, true)?, tile_pairs })
+            Ok::<_, CalibrateError>(Self { judged: judge(Timed::Prefill, samples, true)?, tile_pairs })
         };
         let plain = fit(0.0)?;
         let error = |fit: &Self| fit.judged.error_mean();
@@ -50,35 +50,27 @@ impl Prefill {
 
 /// A chunk of n tokens behind p cached ones attends to p + 1, .., p + n entries.
 fn sample(chunk: &Measurement, tile_pairs: f64) -> Sample {
-    let [batch, context, tokens] = [chunk.batch, chunk.context, chunk.tokens].map(f64::from);
+    let [batch, context, tokens] = [chunk.point.batch, chunk.point.context, chunk.point.tokens].map(f64::from);
     let pairs = batch * (tokens * context + tokens * (tokens + 1.0) / 2.0);
     Sample {
-        batch: chunk.batch,
-        context: chunk.context,
+        batch: chunk.point.batch,
+        context: chunk.point.context,
         rows: batch * tokens,
         entries: pairs.max(tile_pairs * (context + tokens)),
-        time_ms: chunk.time_ms,
-        scale_ms: chunk.time_ms,
+        time_ms: chunk.times.time_ms,
+        scale_ms: chunk.times.time_ms,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measurements::Point;
 
     fn chunks(cost: PrefillCost) -> Vec<Measurement> {
-        let chunk = |batch: u32, context: u32, tokens: u32| Measurement {
-            line: 0,
-            stage: Stage::Prefill,
-            batch,
-            context,
-            loops: 0,
-            tokens,
-            time_ms: cost.time_ms((0..batch).map(|_| (context, tokens))),
-            min_ms: 0.0,
-            max_ms: 0.0,
-            round: 0,
-            calm: 1,
+        let chunk = |batch: u32, context: u32, tokens: u32| {
+            let time_ms = cost.time_ms((0..batch).map(|_| (context, tokens)));
+            Measurement::once(Point::prefill(batch, context, tokens), time_ms)
         };
         let sizes = [(1, 0), (1, 1024), (1, 4096), (8, 0), (8, 1024), (64, 0)];
         sizes.into_iter().flat_map(|(batch, context)| [16, 64, 256, 1024].map(|n| chunk(batch, context, n))).collect()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::measurements::{Measurement, Stage, median};
+use crate::measurements::{Measurement, Timed, median};
 
 /// Slower by no more than this at some point, and a round is not slow everywhere.
 const SLOWER_MIN: f64 = 1.03;
@@ -20,16 +20,17 @@ pub struct SlowRound {
 /// at least.
 pub fn slow_rounds(rows: &[Measurement]) -> Vec<SlowRound> {
     let mut points: BTreeMap<_, Vec<&Measurement>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| matches!(row.stage, Stage::Step | Stage::Core) && row.calm > 0) {
-        points.entry((row.stage, row.batch, row.context, row.loops)).or_default().push(row);
+    for row in rows.iter().filter(|row| matches!(row.point.timed, Timed::Step | Timed::Core) && row.is_undisturbed()) {
+        points.entry(row.point).or_default().push(row);
     }
     let numbered = rows.iter().any(|row| row.round > 0);
     let mut ratios: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for repeats in points.values().filter(|repeats| repeats.len() > 1) {
         for (index, row) in repeats.iter().enumerate() {
             let others = repeats.iter().enumerate().filter(|&(other, _)| other != index);
+            let others_ms = median(others.map(|(_, other)| other.times.time_ms));
             let round = if numbered { row.round } else { index as u32 };
-            ratios.entry(round).or_default().push(row.time_ms / median(others.map(|(_, other)| other.time_ms)));
+            ratios.entry(round).or_default().push(row.times.time_ms / others_ms);
         }
     }
     let everywhere = |ratios: &Vec<f64>| ratios.len() > 1 && ratios.iter().all(|&ratio| ratio > SLOWER_MIN);
@@ -40,21 +41,13 @@ pub fn slow_rounds(rows: &[Measurement]) -> Vec<SlowRound> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measurements::Point;
 
     #[test]
     fn a_round_that_is_slower_at_every_point_is_named() {
         let row = |round: u32, batch: u32, time_ms: f64| Measurement {
-            line: 0,
-            stage: Stage::Step,
-            batch,
-            context: 64,
-            loops: 4,
-            tokens: 0,
-            time_ms,
-            min_ms: 0.0,
-            max_ms: 0.0,
             round,
-            calm: 1,
+            ..Measurement::once(Point::step(batch, 64, 4), time_ms)
         };
         let rows = |numbered: bool, factor: &dyn Fn(u32, u32) -> f64| -> Vec<Measurement> {
             let points = (0..3).flat_map(|round| (1..9).map(move |batch| (round, batch)));

@@ -10,8 +10,8 @@ use crate::calibration::{Calibration, form_name};
 use crate::check::Errors;
 use crate::cost::{COEFFICIENTS, CostFit};
 use crate::depth::DepthFit;
-use crate::measurements::Stage;
-use crate::per_graph::{PerGraph, Table};
+use crate::measurements::Timed;
+use crate::per_graph::{LookupTable, PerGraph};
 use crate::validation::Judged;
 
 /// Contexts at which saturation batch sizes are shown.
@@ -34,7 +34,7 @@ pub fn render(calibration: &Calibration) -> String {
     });
     text += &table(&["coefficient", "value", "+- 95%", "relative", "bootstrap 95%"], rows);
     text += &held_at_zero(chosen);
-    if let Some(PerGraph { table: Table::Graphs(graphs), .. }) = &core.per_graph {
+    if let Some(PerGraph { table: LookupTable::Graphs(graphs), .. }) = &core.per_graph {
         let _ = write!(text, "\nby graph\n\n{}", graph_table(graphs));
     }
     let _ = write!(text, "\ncovariance\n\n{}", covariance_table(chosen));
@@ -70,11 +70,11 @@ pub fn render(calibration: &Calibration) -> String {
 }
 
 /// What a check found, by stage.
-pub fn check_table(errors: &BTreeMap<Stage, Errors>) -> String {
-    let rows = errors.iter().map(|(stage, Errors { points, mean, worst, worst_at })| {
+pub fn check_table(errors: &BTreeMap<Timed, Errors>) -> String {
+    let rows = errors.iter().map(|(timed, Errors { points, mean, worst, worst_at })| {
         let chunk = if worst_at.tokens > 0 { format!(", {} new tokens", worst_at.tokens) } else { String::new() };
         vec![
-            stage.to_string(),
+            timed.to_string(),
             points.to_string(),
             format!("{:.2}%", mean * 1e2),
             format!("{:+.2}%", worst * 1e2),

@@ -2,8 +2,8 @@
 
 use crate::cost::{CostFit, Form, Sample, Shape, fit};
 use crate::error::CalibrateError;
-use crate::measurements::Stage;
-use crate::per_graph::{Kind, PerGraph};
+use crate::measurements::{Point, Timed};
+use crate::per_graph::{PerGraph, TableKind};
 
 /// Points that a judged fit needs: with one left out, one more than the roofline's four parameters.
 pub const POINTS_MIN: usize = 6;
@@ -20,7 +20,7 @@ pub struct Candidate {
 /// The forms of a stage's cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// The points.
+    /// What the forms were fitted to, a sample for each point.
     pub samples: Vec<Sample>,
     /// The paper's form.
     pub linear: Candidate,
@@ -87,13 +87,13 @@ impl Judged {
 ///
 /// # Errors
 /// Too few points, or points that cannot tell the linear form's coefficients apart, whichever one is left out.
-pub fn judge(stage: Stage, samples: Vec<Sample>, reads_kv: bool) -> Result<Judged, CalibrateError> {
+pub fn judge(timed: Timed, samples: Vec<Sample>, reads_kv: bool) -> Result<Judged, CalibrateError> {
     if samples.len() < POINTS_MIN {
-        return Err(CalibrateError::TooFew { stage, points: samples.len(), needed: POINTS_MIN });
+        return Err(CalibrateError::TooFew { timed, points: samples.len(), needed: POINTS_MIN });
     }
-    check_grid(stage, &samples, reads_kv)?;
-    let linear = candidate(stage, &samples, Shape { form: Form::Linear, reads_kv })?;
-    let roofline = candidate(stage, &samples, Shape { form: Form::Roofline, reads_kv }).ok();
+    check_grid(timed, &samples, reads_kv)?;
+    let linear = candidate(timed, &samples, Shape { form: Form::Linear, reads_kv })?;
+    let roofline = candidate(timed, &samples, Shape { form: Form::Roofline, reads_kv }).ok();
     let better = |roofline: &Candidate| is_clearly_better(roofline.left_out.iter().copied().map(Some), &linear);
     let form = if roofline.as_ref().is_some_and(better) { Form::Roofline } else { Form::Linear };
     Ok(Judged { linear, roofline, form, samples, per_graph: None })
@@ -103,12 +103,12 @@ pub fn judge(stage: Stage, samples: Vec<Sample>, reads_kv: bool) -> Result<Judge
 ///
 /// # Errors
 /// As [`judge`].
-pub fn judge_graphs(stage: Stage, samples: Vec<Sample>, reads_kv: bool) -> Result<Judged, CalibrateError> {
-    let judged = judge(stage, samples, reads_kv)?;
-    let kind = match (stage, reads_kv) {
-        (Stage::Prefill, _) => Kind::Prefill,
-        (_, true) => Kind::DecodeOverKv,
-        (_, false) => Kind::Decode,
+pub fn judge_graphs(timed: Timed, samples: Vec<Sample>, reads_kv: bool) -> Result<Judged, CalibrateError> {
+    let judged = judge(timed, samples, reads_kv)?;
+    let kind = match (timed, reads_kv) {
+        (Timed::Prefill, _) => TableKind::Prefill,
+        (_, true) => TableKind::DecodeOverKv,
+        (_, false) => TableKind::Decode,
     };
     let per_graph = PerGraph::new(&judged.samples, kind);
     let better = |fit: &PerGraph| is_clearly_better(fit.left_out.iter().copied(), judged.chosen());
@@ -119,17 +119,17 @@ pub fn judge_graphs(stage: Stage, samples: Vec<Sample>, reads_kv: bool) -> Resul
 /// Different batch sizes and different contexts, whichever sample is left out.
 ///
 /// Padding alone would tell gamma from alpha at a single context, with nothing but rounding to go by.
-fn check_grid(stage: Stage, samples: &[Sample], reads_kv: bool) -> Result<(), CalibrateError> {
+fn check_grid(timed: Timed, samples: &[Sample], reads_kv: bool) -> Result<(), CalibrateError> {
     let Sample { rows, context, .. } = samples[0];
     if samples.iter().all(|sample| sample.rows == rows) {
-        return Err(CalibrateError::OneBatch { stage, rows });
+        return Err(CalibrateError::OneBatch { timed, rows });
     }
     // A prompt chunk tells them apart by its length alone: its pairs grow with the square.
-    if !reads_kv || stage == Stage::Prefill {
+    if !reads_kv || timed == Timed::Prefill {
         return Ok(());
     }
     if samples.iter().all(|sample| sample.context == context) {
-        return Err(CalibrateError::OneContext { stage, context });
+        return Err(CalibrateError::OneContext { timed, context });
     }
     let decides = |sample: &&Sample| {
         let mut others = samples.iter().filter(|other| other != sample).map(|other| other.context);
@@ -137,21 +137,20 @@ fn check_grid(stage: Stage, samples: &[Sample], reads_kv: bool) -> Result<(), Ca
         others.all(|context| Some(context) == first)
     };
     match samples.iter().find(decides) {
-        Some(&Sample { batch, context, .. }) => Err(CalibrateError::Leverage { stage, batch, context }),
+        Some(&Sample { batch, context, .. }) => {
+            Err(CalibrateError::Leverage { point: Point::new(timed, batch, context) })
+        }
         None => Ok(()),
     }
 }
 
-fn candidate(stage: Stage, samples: &[Sample], shape: Shape) -> Result<Candidate, CalibrateError> {
-    let all = fit(samples, shape).ok_or(CalibrateError::Collinear { stage })?;
+fn candidate(timed: Timed, samples: &[Sample], shape: Shape) -> Result<Candidate, CalibrateError> {
+    let all = fit(samples, shape).ok_or(CalibrateError::Collinear { timed })?;
     let error = |left: usize| {
         let sample = samples[left];
         let others: Vec<_> = samples.iter().enumerate().filter(|&(i, _)| i != left).map(|(_, other)| *other).collect();
-        let fit = fit(&others, shape).ok_or(CalibrateError::Leverage {
-            stage,
-            batch: sample.batch,
-            context: sample.context,
-        })?;
+        let point = Point::new(timed, sample.batch, sample.context);
+        let fit = fit(&others, shape).ok_or(CalibrateError::Leverage { point })?;
         Ok(fit.relative_error(&sample))
     };
     let left_out = (0..samples.len()).map(error).collect::<Result<_, _>>()?;

@@ -3,7 +3,7 @@
 use calibrate::adjust::adjust;
 use calibrate::calibration::{Calibration, Setup};
 use calibrate::check::{MEAN_MAX, WORST_MAX, errors};
-use calibrate::measurements::{Measurement, Stage, medians, parse};
+use calibrate::measurements::{Timed, medians, parse};
 use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::profile::{PrefillCost, Profile, StageCost};
@@ -211,7 +211,7 @@ fn the_other_gpus_profile_is_adjusted_to_its_times() {
     let mine = profile(H200[2].0);
     let adjusted = adjust(&mine, &times).expect("times of the core");
     assert_eq!((&other.graphs, other.core, other.prefill), (&adjusted.graphs, adjusted.core, adjusted.prefill));
-    let mean = |profile| errors(profile, &times)[&Stage::Core].mean;
+    let mean = |profile| errors(profile, &times)[&Timed::Core].mean;
     assert!(mean(&mine) > MEAN_MAX && mean(&other) < MEAN_MAX / 2.0, "{} and {}", mean(&mine), mean(&other));
 }
 
@@ -225,9 +225,8 @@ fn the_h200_profiles_predict_points_that_they_were_not_fitted_to() {
         let profile = profile(text);
         let [others, fitted] =
             [others, fitted].map(|times| parse(times.as_bytes(), &profile.name).expect("a table").rows);
-        let point = |row: &Measurement| (row.stage, row.batch, row.context, row.loops, row.tokens);
-        assert!(others.iter().all(|row| fitted.iter().all(|other| point(row) != point(other))), "{}", profile.name);
-        let core = errors(&profile, &others)[&Stage::Core];
+        assert!(others.iter().all(|row| fitted.iter().all(|other| row.point != other.point)), "{}", profile.name);
+        let core = errors(&profile, &others)[&Timed::Core];
         assert!(core.points >= 19 && core.mean <= MEAN_MAX && core.worst.abs() <= WORST_MAX, "{core:?}");
     }
 }

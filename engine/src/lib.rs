@@ -29,6 +29,7 @@ pub mod bounds;
 pub mod metrics;
 pub mod profile;
 
+pub mod duration;
 pub mod interval;
 pub mod whole;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use calibrate::check;
 use calibrate::error::CalibrateError;
-use calibrate::measure::{self, Ledger, Plan, Watch};
-use calibrate::measurements::{self, Measurement, Stage, medians};
+use calibrate::measure::{self, Journal, MeasurementPlan, Timer};
+use calibrate::measurements::{self, Measurement, Timed, medians};
 use calibrate::tables::check_table;
 use clap::Args;
 use engine::architecture::Architecture;
@@ -19,7 +19,7 @@ use super::{keep_inputs, model, read_profile};
 
 #[derive(Args)]
 pub(crate) struct CheckArgs {
-    /// The profile.
+    /// The profile that is checked, as `calibrate` wrote it.
     profile: PathBuf,
     #[command(flatten)]
     on: DeviceArgs,
@@ -30,7 +30,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Args)]
 pub(crate) struct CompareArgs {
-    /// The profile.
+    /// The profile that is compared.
     profile: PathBuf,
     /// Times that it was not fitted to, as a calibration or a check writes them.
     measurements: PathBuf,
@@ -45,11 +45,11 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<bool, CalibrateError> {
 /// Prints a profile's errors and says whether it holds.
 pub(super) fn judge(profile: &Profile, measured: &[Measurement]) -> Result<bool, CalibrateError> {
     let errors = check::errors(profile, &medians(measured, false));
-    let (stage, judged) = check::judged(&errors)?;
+    let (timed, judged) = check::judged(&errors)?;
     print!("{}", check_table(&errors));
     let holds = check::holds(profile, &judged);
     let verdict = if holds { "holds" } else { "does not hold" };
-    let steps = if stage == Stage::Core { "core steps" } else { "whole steps (no core was timed by itself)" };
+    let steps = if timed == Timed::Core { "core steps" } else { "whole steps (no core was timed by itself)" };
     println!("\n\"{}\" {verdict}: {steps} are off by {:.2}% on average", profile.name, judged.mean * 1e2);
     Ok(holds)
 }
@@ -72,22 +72,23 @@ struct Checking<'a> {
 }
 
 impl Job for Checking<'_> {
-    fn plan(&self, calibration: Plan) -> Plan {
+    fn plan(&self, calibration: MeasurementPlan) -> MeasurementPlan {
         calibration.held_out()
     }
 
     fn run<E: Executor>(
         self,
-        plan: &Plan,
+        plan: &MeasurementPlan,
         subject: &Subject,
         make: impl FnMut(LiveConfig) -> Result<E, E::Error>,
-        watch: &mut Watch<'_>,
+        timer: &mut Timer<'_>,
     ) -> Result<(), CalibrateError> {
         let Self { profile, model, out, holds } = self;
-        let mut ledger = Ledger::open(out, &format!("{}, {}, revision {REVISION}; {plan}", model.name, subject.how))?;
-        measure::measure(plan, model, make, watch, &mut ledger, &mut |_| ())?;
-        ledger.complete()?;
-        *holds = judge(profile, ledger.rows())?;
+        let mut journal = Journal::open(out, &format!("{}, {}, revision {REVISION}; {plan}", model.name, subject.how))?;
+        let progress = measure::measure(plan, model, make, timer, &mut journal, &mut |_| ())?;
+        journal.complete()?;
+        progress.check()?;
+        *holds = judge(profile, journal.rows())?;
         Ok(())
     }
 }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use calibrate::error::CalibrateError;
-use calibrate::measure::limits::Limits;
-use calibrate::measure::{Plan, Watch};
+use calibrate::measure::cpu_limits::CpuLimits;
+use calibrate::measure::{MeasurementPlan, Timer};
 use clap::{Args, ValueEnum};
 use engine::architecture::Architecture;
+use engine::duration;
 use engine::executor::Executor;
 use engine::live::LiveConfig;
 use engine::live::cpu::{CpuExecutor, CpuOptions};
@@ -31,7 +32,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long)]
     device: DeviceKind,
     /// When to stop measuring: 60s, 8min. A run that was cut off is continued by the same command.
-    #[arg(long, default_value = "45s", value_parser = duration)]
+    #[arg(long, default_value = "45s", value_parser = budget)]
     budget: Nanos,
     /// On the CPU: threads; 0 takes one a core. A live run must have as many.
     #[arg(long, default_value_t = 0, value_parser = whole::parse::<usize>)]
@@ -71,19 +72,11 @@ enum DeviceKind {
     Cuda,
 }
 
-/// "45s", "8min" or "500ms".
-fn duration(text: &str) -> Result<Nanos, String> {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let seconds = match &text[number.len()..] {
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" | "min" => 60.0,
-        _ => return Err(format!("must be a time with its unit, like 500ms, 60s or 8min, got `{text}`")),
-    };
-    let value = number.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0);
-    value
-        .map(|value| Nanos::from_secs(value * seconds))
-        .ok_or_else(|| format!("must be greater than zero, got `{text}`"))
+fn budget(text: &str) -> Result<Nanos, String> {
+    match duration::parse_seconds(text)? {
+        seconds if seconds > 0.0 => Ok(Nanos::from_secs(seconds)),
+        _ => Err(format!("must be greater than zero, got `{text}`")),
+    }
 }
 
 /// What is measured, in words and numbers.
@@ -93,7 +86,7 @@ pub(super) struct Subject {
     pub(super) how: String,
     /// By what its limits were measured.
     pub(super) limits_by: &'static str,
-    /// To what it pads; `None` if the times must tell.
+    /// To what it pads; `None` if that is to be inferred from the times.
     pub(super) buckets: Option<Buckets>,
     /// KV entries that its attention reads at a time; 0 if one.
     pub(super) kv_tile_tokens: u32,
@@ -102,15 +95,15 @@ pub(super) struct Subject {
 /// Something to do with a device's executors.
 pub(super) trait Job {
     /// What to measure, given what a calibration of the device would by default.
-    fn plan(&self, calibration: Plan) -> Plan;
+    fn plan(&self, calibration: MeasurementPlan) -> MeasurementPlan;
 
     /// Does it; `make` gives an executor for each config.
     fn run<E: Executor>(
         self,
-        plan: &Plan,
+        plan: &MeasurementPlan,
         subject: &Subject,
         make: impl FnMut(LiveConfig) -> Result<E, E::Error>,
-        watch: &mut Watch<'_>,
+        timer: &mut Timer<'_>,
     ) -> Result<(), CalibrateError>;
 }
 
@@ -124,7 +117,7 @@ impl DeviceArgs {
     }
 
     fn on_cpu(&self, model: &Architecture, job: impl Job) -> Result<(), CalibrateError> {
-        let plan = self.plan(model, job.plan(Plan::small(model, layout(&self.layout)?, self.budget)))?;
+        let plan = self.plan(model, job.plan(MeasurementPlan::small(model, layout(&self.layout)?, self.budget)))?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = match self.threads {
             0 => cores,
@@ -137,7 +130,7 @@ impl DeviceArgs {
         };
         let weights = self.loaded(model)?.unwrap_or_else(|| Weights::random(model, self.seed));
         let mut clock = WallClock::start();
-        let limits = Limits::of_this_cpu(threads, &clock);
+        let limits = CpuLimits::measure(threads, &clock);
         let subject = Subject {
             device: DeviceSpec {
                 name: format!("{}, {threads} threads", machine::processor()),
@@ -151,7 +144,7 @@ impl DeviceArgs {
         };
         let options = CpuOptions { threads, ..CpuOptions::default() };
         let make = |config| CpuExecutor::<engine::live::cpu::bf16>::new(model, &weights, config, options);
-        job.run(&plan, &subject, make, &mut Watch { clock: &mut clock, waited: &mut machine::waited })
+        job.run(&plan, &subject, make, &mut Timer { clock: &mut clock, run_delay: &mut machine::run_delay })
     }
 
     fn on_cuda(&self, model: &Architecture, job: impl Job) -> Result<(), CalibrateError> {
@@ -165,7 +158,8 @@ impl DeviceArgs {
         let source = loaded.as_ref().map_or(WeightSource::Random { seed: self.seed }, WeightSource::Loaded);
         let weights = CudaModel::new(&device, model, source).map_err(failed("placing the weights"))?;
         let (free_bytes, _) = device.memory().map_err(failed("asking for free memory"))?;
-        let plan = self.plan(model, job.plan(Plan::large(model, layout(&self.layout)?, self.budget, free_bytes)))?;
+        let plan =
+            self.plan(model, job.plan(MeasurementPlan::large(model, layout(&self.layout)?, self.budget, free_bytes)))?;
         let cuda_version = device.cuda_version().map_err(failed("asking for its version"))?;
         let subject = Subject {
             device: DeviceSpec {
@@ -184,7 +178,7 @@ impl DeviceArgs {
             Ok(executor)
         };
         // A GPU's times are the device's own, so no launch waits for a core.
-        job.run(&plan, &subject, make, &mut Watch { clock: &mut WallClock::start(), waited: &mut || Nanos::ZERO })
+        job.run(&plan, &subject, make, &mut Timer { clock: &mut WallClock::start(), run_delay: &mut || Nanos::ZERO })
     }
 
     fn loaded(&self, model: &Architecture) -> Result<Option<Weights>, CalibrateError> {
@@ -193,7 +187,7 @@ impl DeviceArgs {
     }
 
     /// A plan with the options that were given.
-    fn plan(&self, model: &Architecture, mut plan: Plan) -> Result<Plan, CalibrateError> {
+    fn plan(&self, model: &Architecture, mut plan: MeasurementPlan) -> Result<MeasurementPlan, CalibrateError> {
         if let Some(batches) = &self.batches {
             plan.batches.clone_from(batches);
         }

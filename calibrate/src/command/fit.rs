@@ -11,7 +11,7 @@ use engine::architecture::Architecture;
 use engine::profile::{Buckets, DeviceSpec, Profile};
 use engine::whole;
 
-use super::{buckets, calm, keep_inputs, layout, model, profile_files, read_profile, resamples, write_profile};
+use super::{buckets, keep_inputs, layout, model, noise, profile_files, read_profile, resamples, write_profile};
 
 #[derive(Args)]
 pub(crate) struct FitArgs {
@@ -68,13 +68,12 @@ pub(crate) fn fit(args: &FitArgs) -> Result<(), CalibrateError> {
     if let Some(pace) = Pace::doubtful(&table.rows, &setup.model, &setup.device) {
         pace.check(&setup.model, &setup.device)?;
     }
-    let calm = calm::report(&table.rows, "time the grid in several rounds");
+    let noise = noise::report(&table.rows, "time the grid in several rounds");
     eprintln!("fitting {} measurements, {} bootstrap fits", table.rows.len(), setup.resamples);
     let calibration = Calibration::new(&table.rows, &setup)?;
     let file = args.measurements.file_name().map_or("measurements".into(), |name| name.to_string_lossy());
     let source = args.source.clone().unwrap_or_else(|| {
-        let calm = calm.map_or("no point repeated".into(), |calm| calm::in_words(&calm));
-        format!("fitted to {} rows of {file}; {calm}", table.rows.len())
+        format!("fitted to {} rows of {file}; {}", table.rows.len(), noise::for_source(noise.as_ref()))
     });
     let name = args.name.clone().unwrap_or_else(|| format!("{} on {}", setup.model.name, setup.device.name));
     write_profile(&calibration, &setup, &table.rows, (&name, &source), &args.out)

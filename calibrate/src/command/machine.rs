@@ -4,14 +4,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use engine::units::Nanos;
 
-/// The processor's name, as the system tells it.
+/// The processor's name, as the system reports it.
 pub(super) fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     named.map_or_else(|| format!("{} CPU", std::env::consts::ARCH), |(_, name)| name.trim().to_owned())
 }
 
-/// The version of NVIDIA's driver, as the kernel module tells it.
+/// The version of NVIDIA's driver, as the kernel module reports it.
 pub(super) fn nvidia_driver() -> String {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     let version =
@@ -20,14 +20,14 @@ pub(super) fn nvidia_driver() -> String {
 }
 
 /// For how long this process's threads wanted to run and had no core, in sum; zero where the system does not say.
-pub(super) fn waited() -> Nanos {
+pub(super) fn run_delay() -> Nanos {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let waited = threads.filter_map(|thread| {
+    let delays = threads.filter_map(|thread| {
         let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
         // Time on a core, time in the queue for one, turns.
         text.split(' ').nth(1)?.parse::<u64>().ok()
     });
-    Nanos(waited.sum())
+    Nanos(delays.sum())
 }
 
 /// Today's date in UTC, year first.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use calibrate::calibration::{Calibration, Setup};
 use calibrate::error::CalibrateError;
-use calibrate::measure::calm::Calm;
-use calibrate::measure::{self, Ledger, Plan, Progress, Watch};
+use calibrate::measure::noise::Noise;
+use calibrate::measure::{self, Journal, MeasurementPlan, Progress, Timer};
 use calibrate::measurements::Measurement;
 use calibrate::padding;
 use clap::Args;
@@ -16,7 +16,7 @@ use engine::live::wall_clock::WallClock;
 use engine::profile::{Buckets, DeviceSpec, Profile};
 
 use super::device::{DeviceArgs, Job, REVISION, Subject};
-use super::{buckets, calm, keep_inputs, machine, model, profile_files, resamples, write_profile};
+use super::{buckets, keep_inputs, machine, model, noise, profile_files, resamples, write_profile};
 
 // Named, since arguments beside flattened ones are in no group otherwise, and then nobody sees that they were given.
 #[derive(Args)]
@@ -31,7 +31,7 @@ pub(crate) struct MeasureArgs {
     out: PathBuf,
     #[command(flatten)]
     on: DeviceArgs,
-    /// To what batches are padded: auto (told by the times; on a GPU its graphs), exact, powers_of_two, or a rising list.
+    /// To what batches are padded: auto (inferred from the times; on a GPU its graphs), exact, powers_of_two, or a rising list.
     #[arg(long, default_value = "auto")]
     buckets: String,
     /// The profile's name [default: "MODEL on DEVICE"].
@@ -70,32 +70,33 @@ struct Calibrating<'a> {
 }
 
 impl Job for Calibrating<'_> {
-    fn plan(&self, calibration: Plan) -> Plan {
+    fn plan(&self, calibration: MeasurementPlan) -> MeasurementPlan {
         calibration
     }
 
     fn run<E: Executor>(
         self,
-        plan: &Plan,
+        plan: &MeasurementPlan,
         subject: &Subject,
         make: impl FnMut(LiveConfig) -> Result<E, E::Error>,
-        watch: &mut Watch<'_>,
+        timer: &mut Timer<'_>,
     ) -> Result<(), CalibrateError> {
         let Self { args, model, table, chosen } = self;
         let seed = args.on.seed;
         let setup_line = format!("{}, {}, seed {seed}, revision {REVISION}; {plan}", model.name, subject.how);
-        let mut ledger = Ledger::open(table, &setup_line)?;
-        if ledger.resumed() > 0 {
-            eprintln!("going on behind {} rows of a run that was cut off", ledger.resumed());
+        let mut journal = Journal::open(table, &setup_line)?;
+        if journal.resumed() > 0 {
+            eprintln!("going on behind {} rows of a run that was cut off", journal.resumed());
         }
         let clock = WallClock::start();
-        let mut tell = |Progress { rounds, visits_per_round, .. }| {
-            eprintln!("round {rounds}: {visits_per_round} points, {:.1} s", clock.now().as_secs());
+        let mut on_round = |Progress { rounds, groups_per_round, .. }| {
+            eprintln!("round {rounds}: {groups_per_round} points, {:.1} s", clock.now().as_secs());
         };
-        let progress = measure::measure(plan, model, make, watch, &mut ledger, &mut tell)?;
-        ledger.complete()?;
+        let progress = measure::measure(plan, model, make, timer, &mut journal, &mut on_round)?;
+        journal.complete()?;
+        progress.check()?;
         report_progress(progress);
-        let calm = calm::report(ledger.rows(), "raise --budget");
+        let noise = noise::report(journal.rows(), "raise --budget");
 
         let name = args.device_name.clone().unwrap_or_else(|| subject.device.name.clone());
         let device = DeviceSpec { name, ..subject.device.clone() };
@@ -113,42 +114,42 @@ impl Job for Calibrating<'_> {
         };
         let setup = match buckets {
             Some(_) => setup,
-            None => with_best_padding(setup, ledger.rows(), plan)?,
+            None => with_best_padding(setup, journal.rows(), plan)?,
         };
-        let calibration = Calibration::new(ledger.rows(), &setup)?;
+        let calibration = Calibration::new(journal.rows(), &setup)?;
         let name = args.name.clone().unwrap_or_else(|| format!("{} on {}", setup.model.name, setup.device.name));
-        let source = source(args, subject, progress, calm);
-        write_profile(&calibration, &setup, ledger.rows(), (&name, &source), &args.out)
+        let source = source(args, subject, progress, noise.as_ref());
+        write_profile(&calibration, &setup, journal.rows(), (&name, &source), &args.out)
     }
 }
 
 /// The padding under which the core's times are predicted best; the table is printed, since a reader may know better.
-fn with_best_padding(setup: Setup, rows: &[Measurement], plan: &Plan) -> Result<Setup, CalibrateError> {
+fn with_best_padding(setup: Setup, rows: &[Measurement], plan: &MeasurementPlan) -> Result<Setup, CalibrateError> {
     let candidates = padding::candidates(plan.batches.last().copied().unwrap_or(1));
-    let judged = padding::judge(rows, &setup, candidates)?;
+    let ranked = padding::rank(rows, &setup, candidates)?;
     println!("rows are padded to (left-out mean error of the core):");
-    for (buckets, error) in &judged {
+    for (buckets, error) in &ranked {
         println!("  {}: {:.2}%", padding::name(buckets), error * 1e2);
     }
     println!();
-    let best = judged.into_iter().next().map(|(buckets, _)| buckets);
+    let best = ranked.into_iter().next().map(|(buckets, _)| buckets);
     Ok(Setup { buckets: best.unwrap_or_default(), ..setup })
 }
 
-fn report_progress(Progress { rounds, visits, visits_per_round }: Progress) {
+fn report_progress(Progress { rounds, groups, groups_per_round }: Progress) {
     if rounds == 0 {
         eprintln!(
-            "warning: the budget ended after {visits} of {visits_per_round} points of the first round: raise --budget, or \
+            "warning: the budget ended after {groups} of {groups_per_round} points of the first round: raise --budget, or \
              give fewer --batches and --contexts"
         );
     }
 }
 
-fn source(args: &MeasureArgs, subject: &Subject, progress: Progress, calm: Option<Calm>) -> String {
+fn source(args: &MeasureArgs, subject: &Subject, progress: Progress, noise: Option<&Noise>) -> String {
     let date = args.date.clone().unwrap_or_else(machine::today);
-    let calm = calm.map_or("no point repeated".into(), |calm| calm::in_words(&calm));
+    let noise = noise::for_source(noise);
     format!(
-        "measured {date} by `calibrate --model {} --layout {} {}` at revision {REVISION}; {} rounds, {calm}; limits of the \
+        "measured {date} by `calibrate --model {} --layout {} {}` at revision {REVISION}; {} rounds, {noise}; limits of the \
          device by {}",
         args.model, args.on.layout, subject.how, progress.rounds, subject.limits_by
     )

@@ -1,12 +1,12 @@
 //! The commands, and what they share: options that name things, and the way from a calibration to a file.
 
 mod adjust;
-mod calm;
 mod check;
 mod device;
 mod fit;
 mod machine;
 mod measure;
+mod noise;
 
 use std::path::{Path, PathBuf};
 
@@ -151,19 +151,7 @@ fn write_tables(
     profile: &Profile,
     out: &Path,
 ) -> Result<(), CalibrateError> {
-    let timing = |row: &Measurement| Timing {
-        stage: row.stage.name(),
-        batch: row.batch,
-        context: row.context,
-        loops: row.loops,
-        tokens: row.tokens,
-        round: row.round,
-        calm: row.calm,
-        time_ms: row.time_ms,
-        min_ms: row.min_ms,
-        max_ms: row.max_ms,
-    };
-    reports::write_timings(&out.with_extension("parquet"), measured.iter().map(timing))
+    reports::write_timings(&out.with_extension("parquet"), measured.iter().map(Timing::from))
         .map_err(CalibrateError::Report)?;
     let folder = out.parent().unwrap_or(Path::new(""));
     for (name, figure) in figures::figures(calibration, setup, profile) {

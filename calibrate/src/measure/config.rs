@@ -9,7 +9,7 @@ use engine::request::RequestId;
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
 use engine::units::Depth;
 
-use super::plan::Plan;
+use super::plan::MeasurementPlan;
 
 /// Prompt tokens in a batch that fills the cache.
 pub(super) const FILL_TOKENS: u32 = 2048;
@@ -25,7 +25,7 @@ impl ExitSource for FullDepth {
 
 /// What an executor must be able to hold for sequences of the given lengths, at a full depth that may differ from the model's.
 pub(super) fn live_config(
-    plan: &Plan,
+    plan: &MeasurementPlan,
     model: &Architecture,
     held_tokens: &[u32],
     plane_blocks: u32,

@@ -14,7 +14,7 @@ const CONTEXT_MAX: u32 = 1 << 24;
 
 /// The grid and how often it is gone through.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct MeasurementPlan {
     /// Batch sizes, rising.
     pub batches: Vec<u32>,
     /// KV entries that rows read on average, rising; see [`contexts`](crate::contexts::contexts).
@@ -55,7 +55,7 @@ pub struct Plan {
     pub block_tokens: u32,
 }
 
-impl Plan {
+impl MeasurementPlan {
     /// A grid for models of a megabyte on a few cores: some hundred milliseconds of decoding at most per point.
     ///
     /// Batch sizes on both sides of multiples of eight say to what a row count is padded.
@@ -89,7 +89,7 @@ impl Plan {
     /// their KV, and a block more for each row. The rest is for activations and for the runs that time the host.
     ///
     /// Every batch size has a graph of its own, so the padding is known. Times are steps over the context too, where attention's
-    /// work fills the device once more, so there are many contexts, each timed briefly. Prompts just above powers of two tell what
+    /// work fills the device once more, so there are many contexts, each timed briefly. Prompts just above powers of two show what
     /// the next larger product costs.
     pub fn large(model: &Architecture, layout: Layout, budget: Nanos, free_bytes: u64) -> Self {
         let small = Self::small(model, layout, budget);
@@ -185,7 +185,7 @@ impl Plan {
 }
 
 /// One line: two plans that say the same can continue each other's tables.
-impl fmt::Display for Plan {
+impl fmt::Display for MeasurementPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             batches,

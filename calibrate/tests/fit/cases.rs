@@ -86,7 +86,7 @@ fn times_that_no_memory_allows_are_refused() {
     assert!(said.contains("are these times in seconds, or of another device than h100-80gb"), "{said}");
     assert!(said.contains("line 2: batch 1 at context 128 takes 0.0054 ms, and needs"), "{said}");
     assert!(!folder.path().join("p.yaml").exists());
-    // In a device's cache a small model's weights may be read faster, which is told.
+    // In a device's cache a small model's weights may be read faster: a warning.
     let tiny = ["--model", "tiny-ouro", "--device", "slow", "--bandwidth-gb-per-s", "0.001", "--compute-tflops", "1"];
     std::fs::write(folder.path().join("m.csv"), &seconds).expect("writable");
     let warned =
@@ -97,13 +97,13 @@ fn times_that_no_memory_allows_are_refused() {
 }
 
 #[test]
-fn rounds_that_disagree_are_told_and_the_slow_one_is_named() {
+fn rounds_that_disagree_are_reported_and_the_slow_one_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let fitted = fit(folder.path(), &read("fit_two_rounds_10x_apart.csv"), &H100);
     let said = flat(&fitted.stderr);
     assert!(fitted.status.success(), "{said}");
     assert!(said.contains("spread 163.6%, drift -90.0%"), "{said}");
-    assert!(said.contains("warning: the machine was not calm"), "{said}");
+    assert!(said.contains("warning: the times are noisy"), "{said}");
     assert!(said.contains("warning: round 0 (counted from 0) took 10.0"), "{said}");
     assert!(!said.contains("round 1 (counted from 0)"), "{said}");
     let profile = std::fs::read_to_string(folder.path().join("p.yaml")).expect("written");

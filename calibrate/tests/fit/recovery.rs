@@ -2,7 +2,7 @@
 
 use calibrate::bootstrap::resample;
 use calibrate::cost::{COEFFICIENTS, CostFit, Form, Sample, Shape, fit};
-use calibrate::measurements::Stage;
+use calibrate::measurements::Timed;
 use calibrate::validation::judge;
 use engine::profile::StageCost;
 
@@ -71,7 +71,7 @@ fn a_95_percent_interval_holds_the_truth_95_percent_of_the_time() {
 fn cross_validation_picks_the_true_form() {
     let picked = |cost, form| {
         let right = (0..200).filter(|&seed| {
-            let judged = judge(Stage::Core, samples(cost, 0.01, seed), true).expect("a grid can be judged");
+            let judged = judge(Timed::Core, samples(cost, 0.01, seed), true).expect("a grid can be judged");
             judged.form == form
         });
         right.count()
@@ -84,7 +84,7 @@ fn cross_validation_picks_the_true_form() {
 
 #[test]
 fn the_left_out_error_is_the_noise() {
-    let judged = judge(Stage::Core, samples(LINEAR, 0.01, 3), true).expect("a grid can be judged");
+    let judged = judge(Timed::Core, samples(LINEAR, 0.01, 3), true).expect("a grid can be judged");
     // The mean absolute value of a normal variable is 0.8 standard deviations.
     assert!((0.005..0.012).contains(&judged.chosen().error_mean()), "{}", judged.chosen().error_mean());
     assert!(judged.chosen().error_max() < 0.04);

@@ -23,7 +23,7 @@ fn tiny_models_are_calibrated_on_this_cpu() {
         let folder = tempfile::tempdir().expect("a folder");
         let command = format!("--model {model} --device cpu --out p.yaml --date 2026-01-02 --device-name here {SMALL}");
         let mut tries = (0..TRIES).map(|_| run(folder.path(), &command));
-        let output = tries.find(|output| output.status.success()).expect("a calm moment");
+        let output = tries.find(|output| output.status.success()).expect("a quiet moment");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("round 2: "), "{said}");
         let tables = String::from_utf8_lossy(&output.stdout);

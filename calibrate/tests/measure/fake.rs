@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use calibrate::calibration::Setup;
 use calibrate::error::CalibrateError;
-use calibrate::measure::{Ledger, Plan, Progress, Watch, measure};
+use calibrate::measure::{Journal, MeasurementPlan, Progress, Timer, measure};
 use engine::architecture::Architecture;
 use engine::batch::{Batch, Outcome, RowOutcome, Stage};
 use engine::executor::{Clock, Executor, Reject, VirtualClock};
@@ -112,8 +112,8 @@ impl Executor for Fake {
         clock.wait_until(finished + self.machine.host.read_time());
         let r_max = self.config.scheduler.r_max;
         let leaves = |depth| batch.stage == Stage::Core && depth == r_max;
-        let told = |depth| RowOutcome { leaves_after: leaves(depth).then_some(r_max), ..RowOutcome::default() };
-        let rows = batch.rows.iter().map(|row| told(row.depth)).collect();
+        let outcome = |depth| RowOutcome { leaves_after: leaves(depth).then_some(r_max), ..RowOutcome::default() };
+        let rows = batch.rows.iter().map(|row| outcome(row.depth)).collect();
         Ok(Outcome { batch, started, finished, rows, tokens: Vec::new(), scores: Vec::new() })
     }
 }
@@ -139,20 +139,25 @@ pub(crate) fn machine(model: &str) -> Profile {
 }
 
 /// The plan of `calibrate`, without its budget.
-pub(crate) fn plan(model: &Architecture, rounds: u32) -> Plan {
-    Plan { rounds, ..Plan::small(model, Layout::LastExited, Nanos::from_secs(1e6)) }
+pub(crate) fn plan(model: &Architecture, rounds: u32) -> MeasurementPlan {
+    MeasurementPlan { rounds, ..MeasurementPlan::small(model, Layout::LastExited, Nanos::from_secs(1e6)) }
 }
 
 /// Measures a machine that breaks after so many launches.
-pub(crate) fn run(machine: &Profile, plan: &Plan, ledger: &mut Ledger, lives: u64) -> Result<Progress, CalibrateError> {
+pub(crate) fn run(
+    machine: &Profile,
+    plan: &MeasurementPlan,
+    journal: &mut Journal,
+    lives: u64,
+) -> Result<Progress, CalibrateError> {
     let model = Architecture::builtin(&machine.model).expect("built in");
     let lives = Rc::new(Cell::new(lives));
-    let mut watch = Watch { clock: &mut VirtualClock::default(), waited: &mut || Nanos::ZERO };
-    measure(plan, &model, |config| Ok(Fake::new(machine, config, &lives)), &mut watch, ledger, &mut |_| ())
+    let mut timer = Timer { clock: &mut VirtualClock::default(), run_delay: &mut || Nanos::ZERO };
+    measure(plan, &model, |config| Ok(Fake::new(machine, config, &lives)), &mut timer, journal, &mut |_| ())
 }
 
 /// What the measurements of a machine are fitted with.
-pub(crate) fn setup(machine: &Profile, plan: &Plan) -> Setup {
+pub(crate) fn setup(machine: &Profile, plan: &MeasurementPlan) -> Setup {
     let model = Architecture::builtin(&machine.model).expect("built in");
     Setup {
         base: Profile::roofline(&machine.device, &model),

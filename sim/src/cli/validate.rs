@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use engine::duration;
 use engine::live::wall_clock::WallClock;
 use miette::{Report, miette};
 use reports::Results;
@@ -67,12 +68,6 @@ pub(super) fn serve(arguments: &ValidateArguments) -> Result<(), Report> {
 
 /// Reads `600s`, `10m` or plain seconds.
 fn seconds(text: &str) -> Result<f64, String> {
-    let (number, unit_s) = match text.strip_suffix('m') {
-        Some(minutes) => (minutes, 60.0),
-        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
-    };
-    match number.parse::<f64>() {
-        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number * unit_s),
-        _ => Err("write it like 600s or 10m".into()),
-    }
+    let seconds = text.parse().ok().or_else(|| duration::parse_seconds(text).ok());
+    seconds.filter(|&seconds: &f64| seconds.is_finite() && seconds >= 0.0).ok_or("write it like 600s or 10m".into())
 }

@@ -35,7 +35,7 @@ pub(super) fn recorded(
 ) -> Result<(FileWriter, Exits), TracesError> {
     let allowed = AllowedExits { family: plan.model.family, min: planned.config.r_min, max: planned.config.r_max };
     let mut file = FileWriter::create(&recording(planned, dir), Contents::ALL)?;
-    let mut replayed = replay::TakenExits::default();
+    let mut replayed = replay::RecordedExits::default();
     for arrival in plan.workload.arrivals() {
         let full = vec![planned.config.r_max; arrival.output_tokens as usize];
         // A refused request made no token; its row keeps the numbering.

@@ -1,4 +1,4 @@
-//! What the machine could do at best: memory bandwidth and matrix throughput, for the physical floor in reports.
+//! What this machine's cores could do at best: memory bandwidth and matrix throughput, for the physical floor in reports.
 
 use engine::executor::Clock;
 use engine::live::cpu::multiply;
@@ -14,24 +14,24 @@ const INPUTS: usize = 1024;
 /// Rows and outputs of the multiplication, the engine's largest tile.
 const TILE: usize = 64;
 
-/// Tiles that a thread multiplies in one go.
+/// Tiles that a thread multiplies in one repeat.
 const TILES: u32 = 200;
 
-/// Goes; the median counts.
+/// Timed repeats; the median counts.
 const REPEATS: usize = 7;
 
 /// What threads reach together.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub struct CpuLimits {
     /// Bytes read and written by large copies.
     pub bandwidth_gb_per_s: f64,
     /// Multiplications and additions of f32 matrix products.
     pub compute_tflops: f64,
 }
 
-impl Limits {
+impl CpuLimits {
     /// Measures this CPU with `threads` threads, in about a second.
-    pub fn of_this_cpu(threads: usize, clock: &dyn Clock) -> Self {
+    pub fn measure(threads: usize, clock: &dyn Clock) -> Self {
         let mut buffers: Vec<_> = (0..threads).map(|_| (vec![1.0_f32; COPIED], vec![0.0_f32; COPIED])).collect();
         let copied_bytes = (threads * COPIED * 2 * size_of::<f32>()) as f64;
         let copy_ns = repeat(clock, &mut buffers, |(from, to)| to.copy_from_slice(from));
@@ -45,7 +45,7 @@ impl Limits {
     }
 }
 
-/// The median time in ns in which every thread does its work once; the first go warms up.
+/// The median time in ns in which every thread does its work once; the first repeat warms up.
 fn repeat<T: Send>(clock: &dyn Clock, threads: &mut [T], work: impl Fn(&mut T) + Sync) -> f64 {
     let times = (0..=REPEATS).map(|_| {
         let started = clock.now();
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn limits_are_the_work_of_all_threads_over_the_time_that_it_takes() {
-        let of = |threads| Limits::of_this_cpu(threads, &Ticking(Cell::new(0)));
+        let of = |threads| CpuLimits::measure(threads, &Ticking(Cell::new(0)));
         let (one, two) = (of(1), of(2));
         // Each number of 4 bytes is read and written.
         assert_eq!(one.bandwidth_gb_per_s, 8.0 * COPIED as f64 / 1e6);

@@ -3,7 +3,7 @@
 use engine::profile::HostCost;
 
 use crate::cost::{Form, Sample, Shape, fit, significant};
-use crate::measurements::{Measurement, Stage};
+use crate::measurements::{Measurement, Point, Timed, Times};
 
 /// Times below this are as good as none: what a clock needs to be read.
 const RESOLUTION_MS: f64 = 1e-4;
@@ -12,7 +12,7 @@ const RESOLUTION_MS: f64 = 1e-4;
 ///
 /// A profile has one term per row, for all three.
 pub(crate) fn host_cost(measurements: &[Measurement]) -> Option<HostCost> {
-    let [build, launch, read] = [Stage::Build, Stage::Launch, Stage::Read].map(|stage| per_batch(measurements, stage));
+    let [build, launch, read] = [Timed::Build, Timed::Launch, Timed::Read].map(|part| per_batch(measurements, part));
     let [build, launch, read] = [build?, launch?, read?];
     Some(HostCost {
         build_us: significant(build.0),
@@ -23,10 +23,10 @@ pub(crate) fn host_cost(measurements: &[Measurement]) -> Option<HostCost> {
 }
 
 /// (us per batch, us per row).
-fn per_batch(measurements: &[Measurement], stage: Stage) -> Option<(f64, f64)> {
-    let of_stage = measurements.iter().filter(|measurement| measurement.stage == stage);
-    let samples: Vec<Sample> = of_stage
-        .map(|&Measurement { batch, time_ms, .. }| Sample {
+fn per_batch(measurements: &[Measurement], part: Timed) -> Option<(f64, f64)> {
+    let of_part = measurements.iter().filter(|measurement| measurement.point.timed == part);
+    let samples: Vec<Sample> = of_part
+        .map(|&Measurement { point: Point { batch, .. }, times: Times { time_ms, .. }, .. }| Sample {
             batch,
             context: 0,
             rows: batch.into(),
@@ -44,10 +44,10 @@ fn per_batch(measurements: &[Measurement], stage: Stage) -> Option<(f64, f64)> {
 
 /// Bytes over time, of all transfers together: the simulator knows no cost per transfer.
 pub(crate) fn offload_gb_per_s(measurements: &[Measurement], bytes_per_token: u64) -> Option<f64> {
-    let transfers = measurements.iter().filter(|measurement| measurement.stage == Stage::Offload);
+    let transfers = measurements.iter().filter(|measurement| measurement.point.timed == Timed::Offload);
     let (bytes, ms) = transfers.fold((0.0, 0.0), |(bytes, ms), transfer| {
-        let tokens = f64::from(transfer.batch) * f64::from(transfer.context);
-        (bytes + tokens * bytes_per_token as f64, ms + transfer.time_ms)
+        let tokens = f64::from(transfer.point.batch) * f64::from(transfer.point.context);
+        (bytes + tokens * bytes_per_token as f64, ms + transfer.times.time_ms)
     });
     (ms > 0.0).then(|| significant(bytes / ms / 1e6))
 }

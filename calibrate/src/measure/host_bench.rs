@@ -15,8 +15,8 @@ use engine::scheduler::{Scheduler, SchedulerConfig};
 use engine::submission::Submission;
 use engine::units::Nanos;
 
-use super::watch::Times;
 use crate::error::CalibrateError;
+use crate::measurements::Times;
 
 /// Prompt of each request of the run.
 pub(super) const PROMPT_TOKENS: u32 = 8;
@@ -99,13 +99,13 @@ impl Observer for Recording {
 
 /// An executor for such runs; the requests' numbers go on from run to run.
 #[derive(Debug)]
-pub(super) struct HostRig<E> {
+pub(super) struct HostBench<E> {
     executor: E,
     config: SchedulerConfig,
     next_request: u32,
 }
 
-impl<E: Executor> HostRig<E> {
+impl<E: Executor> HostBench<E> {
     pub(super) fn new(executor: E, config: SchedulerConfig) -> Self {
         Self { executor, config, next_request: 0 }
     }

@@ -1,15 +1,13 @@
-//! The file of measured times: written after every visit, and continued if a run was cut off.
+//! The journal of a measurement: a table to which every group of points is appended at once, so that a run that was cut off can
+//! be continued.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::visits::Visit;
+use super::schedule::Group;
 use crate::error::CalibrateError;
-use crate::measurements::{Measurement, Stage, parse};
-
-/// The columns. The last two keep the spread.
-const HEADER: &str = "stage,batch,context,loops,tokens,step_ms,round,calm,min_ms,max_ms";
+use crate::measurements::{HEADER, Measurement, parse, to_csv};
 
 /// How a file's first line begins.
 const SETUP: &str = "# measured by calibrate: ";
@@ -19,14 +17,14 @@ const COMPLETE: &str = "# complete\n";
 
 /// Rows of measurements, in memory and in a file.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Journal {
     path: PathBuf,
     file: File,
     rows: Vec<Measurement>,
     resumed: usize,
 }
 
-impl Ledger {
+impl Journal {
     /// Starts a file, or continues one that was cut off. `setup` is a line that says what is measured.
     ///
     /// # Errors
@@ -55,24 +53,17 @@ impl Ledger {
         Ok(Self { path: path.into(), file, resumed: rows.len(), rows })
     }
 
-    /// Whether a visit of a round is in the file: its last row is.
-    pub fn holds(&self, round: u32, visit: Visit) -> bool {
-        let (stage, batch, context, tokens) = match visit {
-            Visit::Decode { batch, context } => (Stage::Coda, batch, context, 0),
-            Visit::Prefill { batch, context, tokens } => (Stage::Prefill, batch, context, tokens),
-            Visit::Offload { context } => (Stage::Offload, 1, context, 0),
-            Visit::Host { batch } => (Stage::Read, batch, 0, 0),
-        };
-        let key = (stage, batch, context, tokens, round);
-        self.rows.iter().any(|row| (row.stage, row.batch, row.context, row.tokens, row.round) == key)
+    /// Whether a group's rows of a round are in the file: its last one is.
+    pub fn holds(&self, round: u32, group: &Group) -> bool {
+        self.rows.iter().any(|row| (row.round, row.point) == (round, group.last()))
     }
 
-    /// Adds a visit's rows, all or none.
+    /// Adds a group's rows, all or none.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn add(&mut self, rows: &[Measurement]) -> Result<(), CalibrateError> {
-        let lines: String = rows.iter().map(line).collect();
+        let lines: String = rows.iter().map(to_csv).collect();
         self.write(&lines)?;
         // As the file says it, so that `fit` makes the same profile of it. The setup's line and the header come before.
         let read = parse(format!("{HEADER}\n{lines}").as_bytes(), &self.path.display().to_string())?.rows;
@@ -103,10 +94,4 @@ impl Ledger {
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.flush());
         written.map_err(|source| CalibrateError::Write { path: self.path.clone(), source })
     }
-}
-
-fn line(row: &Measurement) -> String {
-    let Measurement { stage, batch, context, loops, tokens, round, calm, time_ms, min_ms, max_ms, .. } = *row;
-    let [loops, tokens] = [loops, tokens].map(|count| if count == 0 { String::new() } else { count.to_string() });
-    format!("{stage},{batch},{context},{loops},{tokens},{time_ms:.6},{round},{calm},{min_ms:.6},{max_ms:.6}\n")
 }

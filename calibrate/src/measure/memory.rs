@@ -1,8 +1,8 @@
-//! What the sequences hold, and in which pages.
+//! KV memory of a measurement: how much its sequences hold, and in which pages.
 
 use engine::batch::Page;
 
-use super::plan::Plan;
+use super::plan::MeasurementPlan;
 use crate::contexts::contexts;
 
 /// Which pages a slot gets: long sequences run in small batches and short ones in large batches, so that slots share pages
@@ -16,7 +16,7 @@ pub(super) struct Pages {
     pool: u32,
 }
 
-impl Plan {
+impl MeasurementPlan {
     /// Tokens that a sequence has to hold, by slot: as many as in its longest row.
     pub fn held_tokens(&self) -> Vec<u32> {
         let mut held = Vec::new();
@@ -28,7 +28,7 @@ impl Plan {
         held
     }
 
-    /// Blocks of one plane in which every batch of the grid finds room of its own, see `Pages`.
+    /// Blocks of one plane that hold every batch of the grid, each row in pages of its own, see `Pages`.
     pub fn plane_blocks(&self) -> u32 {
         let blocks = self.points().map(|(batch, context)| self.blocks(batch, context));
         let slots = self.points().map(|(batch, _)| batch).max().unwrap_or(1);
@@ -51,7 +51,7 @@ impl Plan {
 }
 
 impl Pages {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &MeasurementPlan) -> Self {
         Self { pool: plan.plane_blocks() }
     }
 
@@ -77,47 +77,51 @@ mod tests {
     use engine::layout::Layout;
     use engine::units::Nanos;
 
-    use super::super::visits::Visit;
+    use super::super::schedule::Group;
     use super::*;
+    use crate::measurements::{Kind, Point};
+
+    /// Tokens that each row of a batch needs, by slot.
+    fn row_tokens(group: &Group) -> Vec<u32> {
+        let Point { batch, context, tokens, .. } = group.first();
+        match group.kind() {
+            Kind::Decode => contexts(batch, context),
+            Kind::Prefill => vec![context + tokens; batch as usize],
+            Kind::Offload => vec![context],
+            Kind::Host => vec![1; batch as usize],
+        }
+    }
 
     #[test]
     fn slots_hold_what_the_batches_that_they_are_in_need() {
         let model = Architecture::builtin("tiny-ouro").unwrap();
-        let plan = Plan::small(&model, Layout::Shared, Nanos::ZERO);
+        let plan = MeasurementPlan::small(&model, Layout::Shared, Nanos::ZERO);
         plan.check(&model).unwrap();
         let held = plan.held_tokens();
         assert_eq!((held.len(), held[0], held[63]), (64, 512, 65));
-        for visit in plan.visits() {
-            let rows = match visit {
-                Visit::Decode { batch, context } => contexts(batch, context),
-                Visit::Offload { context } => vec![context],
-                Visit::Prefill { batch, context, tokens } => vec![context + tokens; batch as usize],
-                Visit::Host { batch } => vec![1; batch as usize],
-            };
-            let offloaded = matches!(visit, Visit::Offload { context } if held.contains(&context));
-            assert!(offloaded || rows.iter().zip(&held).all(|(tokens, held)| tokens <= held), "{visit:?}");
+        for group in plan.schedule() {
+            let rows = row_tokens(&group);
+            let offloaded = group.kind() == Kind::Offload && held.contains(&rows[0]);
+            assert!(offloaded || rows.iter().zip(&held).all(|(tokens, held)| tokens <= held), "{group}");
         }
     }
 
     #[test]
     fn rows_of_a_batch_share_no_page() {
         let model = Architecture::builtin("tiny-ouro").expect("built in");
-        let small = Plan::small(&model, Layout::Shared, Nanos::ZERO);
-        let odd = Plan { batches: vec![1, 2, 3, 7, 20, 33], contexts: vec![1, 17, 100, 257], ..small.clone() };
-        let large = Plan::large(&model, Layout::Shared, Nanos::ZERO, 1 << 26);
+        let small = MeasurementPlan::small(&model, Layout::Shared, Nanos::ZERO);
+        let odd =
+            MeasurementPlan { batches: vec![1, 2, 3, 7, 20, 33], contexts: vec![1, 17, 100, 257], ..small.clone() };
+        let large = MeasurementPlan::large(&model, Layout::Shared, Nanos::ZERO, 1 << 26);
         for plan in [small, odd, large] {
             let pages = Pages::new(&plan);
-            for visit in plan.visits() {
-                let rows = match visit {
-                    Visit::Decode { batch, context } => contexts(batch, context),
-                    Visit::Prefill { batch, context, tokens } => vec![context + tokens; batch as usize],
-                    Visit::Offload { .. } | Visit::Host { .. } => continue,
-                };
+            let uses_pages = |group: &Group| matches!(group.kind(), Kind::Decode | Kind::Prefill);
+            for group in plan.schedule().iter().filter(|group| uses_pages(group)) {
                 let mut taken = BTreeSet::new();
-                for (slot, tokens) in (0..).zip(rows) {
+                for (slot, tokens) in (0..).zip(row_tokens(group)) {
                     for index in 0..tokens.div_ceil(plan.block_tokens) {
                         let page = pages.of(slot, index);
-                        assert!(page.0 < pages.pool && taken.insert(page), "{visit:?}: {page:?} of slot {slot}");
+                        assert!(page.0 < pages.pool && taken.insert(page), "{group}: {page:?} of slot {slot}");
                     }
                 }
             }
