@@ -80,9 +80,8 @@ class Attention(nn.Module):
         rows, length, _ = x.shape
         split = lambda y: y.view(rows, length, self.heads, self.head_dim).transpose(1, 2)
         q, k, v = rotate(split(self.q_proj(x)), *angles), rotate(split(self.k_proj(x)), *angles), split(self.v_proj(x))
-        if kept is not None:
-            here = live[:, None, :, None]
-            k, v = torch.where(here, k, kept[0]), torch.where(here, v, kept[1])
+        here = live[:, None, :, None]
+        k, v = torch.where(here, k, kept[0]), torch.where(here, v, kept[1])
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=allowed is None)
         return self.o_proj(mixed.transpose(1, 2).reshape(rows, length, -1)), (k, v)
 
@@ -130,7 +129,7 @@ class Core(nn.Module):
 
     def forward(self, x, angles, allowed, kept, live):
         seen = []
-        for layer, before in zip(self.layers, kept or [None] * len(self.layers)):
+        for layer, before in zip(self.layers, kept):
             x, now = layer(x, angles, allowed, before, live)
             seen.append(now)
         return self.norm(x), seen
@@ -165,7 +164,9 @@ class LoopedLM(nn.Module):
         """
         angles = self.angles(positions)
         x = self.model.embed_tokens(tokens).to(self.compute)
-        live, kept, states = torch.ones_like(tokens, dtype=torch.bool), None, []
+        live, states = torch.ones_like(tokens, dtype=torch.bool), []
+        heads = x.new_zeros(len(tokens), self.config.num_attention_heads, tokens.shape[1], self.config.head_dim)
+        kept = [(heads, heads)] * self.config.num_hidden_layers
         for depth in range(1, self.config.total_ut_steps + 1):
             x, kept = self.loop(x, angles, allowed, kept, live)
             states.append(x)
