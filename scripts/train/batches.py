@@ -94,14 +94,14 @@ class Questions:
 
     def __init__(self, tokenizer_file: str, seed: int, device, workers: int, shard=8192, shards=48):
         # A worker that runs ahead waits for the queue.
-        context = mp.get_context("spawn")
+        context = mp.get_context("fork")
         self.queue = context.Queue(maxsize=2 * workers)
         self.processes = [
             context.Process(target=work, args=(self.queue, tokenizer_file, seed * 1000 + i, shard), daemon=True)
             for i in range(workers)
         ]
         for process in self.processes:
-            process.start()
+            process.start()  # Before anything uses the device; workers do not.
         self.shard, self.shards, self.made, self.device = shard, shards, 0, device
         first = self.queue.get()
         self.pool = {

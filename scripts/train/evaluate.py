@@ -13,7 +13,7 @@ from batches import END, sequence
 from exits import FullDepth, Gate, run
 from tasks import is_hard
 
-THRESHOLDS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
+THRESHOLDS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
 GATES = ("released", "delayed", "lookahead")
 
 
@@ -113,20 +113,22 @@ def generate(model, prompts: list[list[int]], rule, new_tokens: int, temperature
     for row, prompt in enumerate(prompts):
         tokens[row, : len(prompt)] = torch.tensor(prompt, device=device)
     positions = torch.arange(tokens.shape[1], device=device).expand_as(tokens)
-    rows, decoded = torch.arange(len(prompts), device=device), positions >= asked[:, None]
-    depths, open = torch.zeros(len(prompts), new_tokens, dtype=torch.long, device=device), torch.ones_like(asked, dtype=torch.bool)
+    decoded = positions >= asked[:, None]
+    depths = torch.zeros(len(prompts), new_tokens, dtype=torch.long, device=device)
+    open = torch.arange(len(prompts), device=device)  # Rows without an end token.
     for step in range(new_tokens):
-        end = int(asked.max()) + step
-        state, left = run(model, tokens[:, :end], positions[:, :end], decoded[:, :end], rule)
-        at = asked + step - 1
+        at = asked[open] + step - 1
+        end = int(at.max()) + 1
+        state, left = run(model, tokens[open, :end], positions[open, :end], decoded[open, :end], rule)
+        rows = torch.arange(len(open), device=device)
         logits = model.lm_head(state[rows, at]).float()
         chosen = logits.argmax(-1)
         if temperature:
             chosen = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)[:, 0]
-        tokens[rows, at + 1] = torch.where(open, chosen, END)
-        depths[:, step] = torch.where(open, left[rows, at], 0)
-        open &= chosen != END
-        if not open.any():
+        tokens[open, at + 1] = chosen
+        depths[open, step] = left[rows, at].long()
+        open = open[chosen != END]
+        if not len(open):
             break
     return [tokens[row, n : n + new_tokens].tolist() for row, n in enumerate(asked.tolist())], depths
 

@@ -28,6 +28,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self):
+        """`lr` may be a tensor, so that a captured step follows it."""
         for group in self.param_groups:
             parameters, momentum, lr = group["params"], group["momentum"], group["lr"]
             g = torch.stack([parameter.grad for parameter in parameters])
@@ -37,5 +38,5 @@ class Muon(torch.optim.Optimizer):
             mean = state["momentum"].lerp_(g, 1 - momentum)
             update = orthogonal(g.lerp(mean, momentum)).to(g.dtype)
             scale = max(1, g.shape[-2] / g.shape[-1]) ** 0.5
-            torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
-            torch._foreach_add_(parameters, list(update), alpha=-lr * scale)
+            kept = torch.stack(parameters) * (1 - lr * group["weight_decay"]) - update * (lr * scale)
+            torch._foreach_copy_(parameters, list(kept))

@@ -11,7 +11,7 @@ from muon import Muon
 
 # The prior over loops, to which the exit distribution is held: it leans on the last loop. An even one lets
 # the first loop learn all that is learnt, and depth means nothing.
-PRIOR = (0.03, 0.07, 0.15, 0.75)
+PRIOR = (0.04, 0.12, 0.2, 0.64)
 BETA = 1.0
 ENGLISH_WEIGHT = 0.4
 # A share of rows has tokens that leave early, so that later tokens learn to read what these leave behind.
@@ -109,29 +109,55 @@ class Clock:
         return (time.time() - self.begun) / self.seconds
 
 
-def train_model(model, data, clock, log, check, rate=(0.02, 2e-3), muon=True, compiled=True):
-    """Stage one. `log` gets a row of figures now and then, `check` is called a dozen times."""
+class Captured:
+    """A step as one CUDA graph: a model this small is bound by launches otherwise."""
+
+    def __init__(self, step, parts):
+        self.inputs = [tuple(x if x is None else x.clone() for x in part) for part in parts]
+        # Warming up, as CUDA graphs need it: on another stream.
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                step(self.inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.figures = step(self.inputs)
+
+    def __call__(self, parts):
+        for inputs, part in zip(self.inputs, parts):
+            for kept, x in zip(inputs, part):
+                if kept is not None:
+                    kept.copy_(x)
+        self.graph.replay()
+        return self.figures
+
+
+def train_model(model, data, clock, log, check, rate=(0.02, 2e-3), muon=True):
+    """Stage one. `log` gets a row of figures now and then, `check` is called 16 times."""
+    device = model.lm_head.weight.device
+    on_gpu = device.type == "cuda"
     matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
-    others = [p for p in model.parameters() if all(p is not m for m in matrices)]
-    gates = {id(p) for p in model.lookahead_gate.parameters()}
-    others = [p for p in others if id(p) not in gates]
-    fused = next(model.parameters()).is_cuda
-    adam = lambda these, lr: torch.optim.AdamW(these, lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=fused)
-    optimizers = [adam(others, rate[1]), Muon(matrices, rate[0]) if muon else adam(matrices, rate[0])]
-    peaks = [[group["lr"] for group in o.param_groups] for o in optimizers]
+    apart = {id(p) for p in [*matrices, *model.lookahead_gate.parameters()]}
+    others = [p for p in model.parameters() if id(p) not in apart]
+    peaks = [torch.tensor(r, device=device) for r in rate]
+    adam = lambda these, lr: torch.optim.AdamW(
+        these, lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=on_gpu, capturable=on_gpu
+    )
+    rates = [peak.clone() for peak in peaks]
+    optimizers = [Muon(matrices, rates[0]) if muon else adam(matrices, rates[0]), adam(others, rates[1])]
     loss_of = looped_loss
-    if compiled:
+    if on_gpu:
         model.loop = torch.compile(model.model.forward, dynamic=False)
         loss_of = torch.compile(looped_loss, dynamic=False)
-    gate, checks = model.model.early_exit_gate, 0
-    prior = torch.tensor(PRIOR, device=gate.weight.device)[:, None, None]
-    while (done := clock.done()) < 1:
-        scale = min(1, (clock.step + 1) / 200) * min(1, (1 - done) / 0.7 + 0.005)
-        for optimizer, peak in zip(optimizers, peaks):
-            for group, lr in zip(optimizer.param_groups, peak):
-                group["lr"] = lr * scale
+    gate, prior = model.model.early_exit_gate, torch.tensor(PRIOR, device=device)[:, None, None]
+
+    def step(parts):
         figures = []
-        for part, weight in zip(data.parts(early=True), (1.0, ENGLISH_WEIGHT)):
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        for part, weight in zip(parts, (1.0, ENGLISH_WEIGHT)):
             _, _, _, read, targets, counts, exits = part
             left = exits.gather(1, read)
             loss, each, usual = loss_of(
@@ -142,16 +168,25 @@ def train_model(model, data, clock, log, check, rate=(0.02, 2e-3), muon=True, co
         nn.utils.clip_grad_norm_(others, 1.0)
         for optimizer in optimizers:
             optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        return figures
+
+    checks = 0
+    while (done := clock.done()) < 1:
+        for now, peak in zip(rates, peaks):
+            torch.mul(peak, min(1, (clock.step + 1) / 200) * min(1, (1 - done) / 0.7 + 0.005), out=now)
+        if clock.step == 0 and on_gpu:
+            step(list(data.parts(early=True)))  # Compiles.
+            step = Captured(step, data.parts(early=True))
+            model.loop = model.model.forward
+        figures = step(data.parts(early=True))
         clock.step += 1
         if clock.step % 8 == 0:
             data.questions.renew()
         if clock.step % 50 == 0 or clock.step == 1:
             log(clock.step, time.time() - clock.begun, *(f.tolist() for f in figures))
-        if done >= checks / 12:
+        if done >= checks / 16:
             check(clock.step)
-            checks += 1
-    model.loop = model.model.forward
+            checks = int(done * 16) + 1
 
 
 def fit_gates(model, data, clock, loss_of, gates, log):
