@@ -33,7 +33,7 @@ const BLOCKS_CPU: u64 = 16_384;
 /// Which model, and how it is run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServedRun {
-    /// The model: a folder in Hugging Face's layout.
+    /// The model: a folder in Hugging Face's layout; the small one that comes with loopbatch by default.
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Where it runs.
@@ -69,14 +69,27 @@ pub struct Ready {
 }
 
 impl ServedRun {
+    /// The folder that is served.
+    fn folder(&self) -> Result<PathBuf, String> {
+        if let Some(folder) = &self.model {
+            return Ok(folder.clone());
+        }
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny-loop");
+        match folder.canonicalize() {
+            Ok(folder) => Ok(folder),
+            Err(_) => Err(format!(
+                "the model that comes with loopbatch is not at {}: name a model folder, --model DIR",
+                folder.display()
+            )),
+        }
+    }
+
     /// Opens the folder, loads the weights and starts the engine, in which at most `max_queue` requests may wait.
     ///
     /// # Errors
     /// What is wrong with the folder, the settings or the device, in a sentence.
     pub fn start(&self, name: Option<&str>, max_queue: usize) -> Result<Ready, String> {
-        let Some(path) = &self.model else {
-            return Err("name a model folder: --model DIR".into());
-        };
+        let path = &self.folder()?;
         let settings = Settings::read(self.scenario.as_deref())?;
         let folder = ModelFolder::open(path).map_err(|error| error.to_string())?;
         let architecture = folder.architecture().clone();

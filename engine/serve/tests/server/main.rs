@@ -12,3 +12,4 @@ mod logprobs;
 mod program;
 mod refusals;
 mod server;
+mod tiny_loop;
