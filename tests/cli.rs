@@ -260,7 +260,7 @@ fn a_live_run_makes_the_predicted_batches() {
             assert_eq!(scheduler["predicted"]["mean_core_batch"], scheduler["measured"]["mean_core_batch"]);
             for side in ["predicted", "measured", "error", "live_spread"] {
                 for metric in
-                    ["throughput_tokens_per_s", "speedup", "s_e2e", "ttft_s.p99", "tpot_s.mean", "normalized_s.p95"]
+                    ["throughput_tokens_per_s", "speedup", "s_e2e", "ttft_p99_s", "tpot_mean_s", "normalized_p95_s"]
                 {
                     assert!(scheduler[side][metric].as_f64().is_some_and(f64::is_finite), "{side} {metric}");
                 }
@@ -311,6 +311,56 @@ fn what_only_a_live_run_can_do_is_refused_elsewhere() {
     }
     let alone = format!("{LIVE}compare: [{{ mode: refill }}]\n");
     refuses(&alone, &["--live", "cpu"], &["mode: continuous_batching"]);
+}
+
+#[test]
+fn a_live_runs_tokens_can_leave_by_their_logits() {
+    for (model, gate, label, threshold) in [
+        (
+            "tiny-ouro",
+            "{ criterion: kl, lookahead: true, threshold: 0.08 }",
+            "KL divergence, delayed by one loop",
+            "0.08",
+        ),
+        (
+            "tiny-huginn",
+            "{ criterion: argmax_stability, lookahead: true }",
+            "argmax stability, delayed by one loop",
+            "5",
+        ),
+        ("tiny-huginn", "{ lookahead: true }", "normalized L2, delayed by one loop", "0.03"),
+    ] {
+        let yaml = LIVE.replace("tiny-ouro", model).replace("repeats: 2", "repeats: 1");
+        let (dir, output) = run(&yaml, &["--live", "cpu", "--set", &format!("exits={{ gate: {gate} }}")]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let validation = validation(dir.path());
+        assert_eq!(validation["exits"], label);
+        for scheduler in validation["schedulers"].as_array().unwrap() {
+            assert_eq!(scheduler["batches_identical"], true, "{}", scheduler["first_difference"]);
+        }
+        let resolved = fs::read_to_string(dir.path().join("out/scenario.yaml")).unwrap();
+        assert!(resolved.lines().any(|line| line.trim().starts_with(&format!("threshold: {threshold}"))), "{resolved}");
+    }
+}
+
+#[test]
+fn an_exit_criterion_that_a_model_cannot_have_is_underlined() {
+    let of = |model: &str, gate: &str| {
+        LIVE.replace("tiny-ouro", model)
+            .replace("distribution: { depths: { 2: 0.4, 3: 0.4, 4: 0.2 } }", &format!("gate: {{ {gate} }}"))
+    };
+    for (model, gate, said) in [
+        ("tiny-huginn", "criterion: hazard, threshold: 0.5", "exits.gate.criterion: tiny-huginn has no trained gate"),
+        ("tiny-nanbeige", "criterion: hazard", "take latent_difference, entropy_difference, kl or argmax_stability"),
+        ("tiny-ouro", "lookahead: true", "exits.gate.threshold: none is published for `hazard`: give one"),
+        ("tiny-ouro", "criterion: argmax_stability, threshold: 2.5", "must be a whole number from 1, got 2.5"),
+        ("tiny-ouro", "criterion: kl, threshold: .nan", "`.nan` is not a finite number"),
+        ("tiny-ouro", "criterion: kl-divergence", "entropy_difference"),
+    ] {
+        refuses(&of(model, gate), &["--live", "cpu"], &[said, "scenario.yaml:8"]);
+    }
+    // The model cannot say which tokens leave, so whatever decides takes a live run.
+    refuses(&of("tiny-ouro", "criterion: kl"), &[], &["a gate decides by the model's own numbers", "--live"]);
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn check(place: &Place) {
     for scheduler in runs[0]["schedulers"].as_array().unwrap() {
         assert_eq!(scheduler["batches_identical"], true, "{}", scheduler["first_difference"]);
         assert!(scheduler["floor"]["realised_share"].is_f64());
-        assert!(scheduler["verdicts"].as_array().unwrap().iter().any(|verdict| verdict["metric"] == "tpot_s.p95"));
+        assert!(scheduler["verdicts"].as_array().unwrap().iter().any(|verdict| verdict["metric"] == "tpot_p95_s"));
         assert!(scheduler["stages"][0]["mean_absolute_error"].is_f64());
     }
     // 0.5 of 40 requests per second over 0.3 s, and of 50.
@@ -210,7 +210,7 @@ fn repeats_that_differ_judge_nothing() {
     };
     assert_eq!(verdict("throughput_tokens_per_s")["met"], Value::Null);
     assert_eq!(verdict("throughput_tokens_per_s")["not_judged"], "repeats differ by 38.0%");
-    assert!(verdict("tpot_s.mean")["met"].is_boolean(), "the latencies agree");
+    assert!(verdict("tpot_mean_s")["met"].is_boolean(), "the latencies agree");
     let csv = fs::read_to_string(place.out().join("validation.csv")).unwrap();
     assert!(
         csv.lines().any(|line| line.contains(",throughput_tokens_per_s,") && line.ends_with(",not judged")),

@@ -1,10 +1,12 @@
 //! Where theory gives the answer, the simulator gives it too.
 
-use engine::batch::Stage;
+use engine::batch::{Batch, Emits, Input, Row, Slot, Span, Stage};
+use engine::executor::{Executor, VirtualClock};
 use engine::metrics::{Recorder, RunMetrics};
-use engine::request::Arrival;
+use engine::request::{Arrival, RequestId};
 use engine::scheduler::{Mode, Overlap, SchedulerConfig};
-use engine::units::Nanos;
+use engine::units::{Depth, Nanos};
+use sim::run::modelled::Modelled;
 use tests::{Exits, World, arrival, config, roofline};
 use traces::{AllowedExits, Workload};
 
@@ -109,5 +111,37 @@ fn a_batch_of_one_takes_the_sum_of_its_stages() {
             assert_eq!(stages(Stage::Core) as u8, depths.iter().sum::<u8>());
             assert_eq!((stages(Stage::Prelude), stages(Stage::Coda)), (3, 3));
         }
+    }
+}
+
+/// Where logits decide whether a row leaves, a core step takes a coda's time besides its own, and no other stage more.
+#[test]
+fn reading_rows_out_costs_a_coda_a_loop() {
+    let config = config(Mode::NoRefill, 8);
+    let duration = |stage, reads_out| {
+        let exits = Exits(vec![vec![4]; 3]);
+        let mut executor = Modelled::new(&roofline(), &tests::tiny(), &config, false, exits).reading_out(reads_out);
+        let row = |id| Row {
+            slot: Slot(id),
+            request: RequestId(id),
+            epoch: 0,
+            token: 1,
+            span: Span::one(40 + id),
+            depth: Depth(2),
+            input: Input::Carried,
+            emits: if stage == Stage::Coda { Emits::Last } else { Emits::Nothing },
+        };
+        let batch = Batch { id: 0, stage, rows: (0..3).map(row).collect(), edits: Vec::new() };
+        let clock = &mut VirtualClock::default();
+        let Ok(()) = executor.launch(batch, clock);
+        let Ok(outcome) = executor.wait(clock);
+        outcome.finished.0 - outcome.started.0
+    };
+    let coda = duration(Stage::Coda, false);
+    assert!(coda > 0);
+    // To a nanosecond, to which durations are rounded.
+    assert!(duration(Stage::Core, true).abs_diff(duration(Stage::Core, false) + coda) <= 1);
+    for stage in [Stage::Prelude, Stage::Coda, Stage::Forward] {
+        assert_eq!(duration(stage, true), duration(stage, false), "{}", stage.name());
     }
 }

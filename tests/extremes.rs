@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use engine::architecture::Architecture;
-use engine::profile::{Device, Profile};
+use engine::profile::{DeviceSpec, Profile};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sim::run::compare;
@@ -161,7 +161,7 @@ proptest! {
         ]), prop::sample::select(float_extremes())), 1..4),
         tile in prop::sample::select(vec![0, 1, 128, u32::MAX - 1, u32::MAX]),
     ) {
-        let device = Device::datasheet("h100-80gb").unwrap();
+        let device = DeviceSpec::datasheet("h100-80gb").unwrap();
         let mut profile = serde_json::to_value(Profile::roofline(&device, &Architecture::builtin("tiny-huginn").unwrap())).unwrap();
         profile["transfer"]["offload_gb_per_s"] = 50.0.into();
         profile["kv_tile"] = json!({ "tokens": tile, "share": 0.5 });

@@ -6,7 +6,7 @@ use engine::batch::{Batch, Page, Row, Slot, Stage, TableEdit};
 use engine::bounds::least_time_s;
 use engine::layout::Layout;
 use engine::metrics::{Recorder, RequestCounts, RunMetrics};
-use engine::profile::{Buckets, Device, Profile};
+use engine::profile::{Buckets, DeviceSpec, Profile};
 use engine::request::RequestId;
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig, StageCosts};
 use engine::units::{Depth, Nanos};
@@ -355,7 +355,7 @@ fn slower() -> impl Strategy<Value = Profile> {
     let device = (prop_oneof![Just(0.001), Just(1.0)], prop_oneof![Just(0.001), Just(1.0)]);
     let costs = (1.0..1.5_f64, 0.0..30.0_f64, 0.0..30.0_f64, any::<bool>());
     (device, costs).prop_map(|((gb_per_s, tflops), (factor, overhead_us, host_us, padded))| {
-        let device = Device { name: "slow".into(), bandwidth_gb_per_s: gb_per_s, compute_tflops: 0.01 * tflops };
+        let device = DeviceSpec { name: "slow".into(), bandwidth_gb_per_s: gb_per_s, compute_tflops: 0.01 * tflops };
         let mut profile = Profile::roofline(&device, &tests::tiny());
         profile.core.delta_ms = overhead_us / 1e3;
         profile.core.alpha_ns *= factor;

@@ -42,8 +42,8 @@ fn the_engine_but_for_live_runs_knows_no_device_no_file_no_clock_and_no_thread()
 }
 
 #[test]
-fn the_scheduler_knows_requests_batches_pages_and_costs_and_nothing_else() {
-    let others = ["models", "architecture", "profile", "metrics", "bounds", "event_loop", "executor", "submission"];
+fn the_scheduler_knows_requests_batches_pages_costs_and_a_models_shape_and_nothing_else() {
+    let others = ["models", "profile", "metrics", "bounds", "event_loop", "executor", "submission"];
     let others = others.map(|room| format!("crate::{room}"));
     check("engine/src/scheduler", &[], &others.each_ref().map(String::as_str));
 }

@@ -6,11 +6,10 @@ use engine::architecture::Architecture;
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{ExitSource, VirtualClock};
 use engine::inbox::replay;
-use engine::layout::Layout;
 use engine::metrics::{Recorder, RequestRecord, RunMetrics};
-use engine::profile::{Device, Profile};
+use engine::profile::{DeviceSpec, Profile};
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
+use engine::scheduler::{Mode, Overlap, Scheduler, SchedulerConfig};
 use engine::units::{Depth, Nanos};
 use sim::run::modelled::Modelled;
 
@@ -126,7 +125,7 @@ pub fn tiny() -> Architecture {
 
 /// A device without overheads.
 pub fn roofline() -> Profile {
-    Profile::roofline(&Device::datasheet("h100-80gb").expect("built in"), &tiny())
+    Profile::roofline(&DeviceSpec::datasheet("h100-80gb").expect("built in"), &tiny())
 }
 
 /// A request of a workload file.
@@ -137,23 +136,13 @@ pub fn arrival(id: u32, at: Nanos, prompt_tokens: u32, output_tokens: u32) -> Ar
 
 /// A roomy scheduler of `max_num_seqs` slots.
 pub fn config(mode: Mode, max_num_seqs: u32) -> SchedulerConfig {
+    let defaults = SchedulerConfig::of(&tiny());
     SchedulerConfig {
         mode,
-        overlap: Overlap::Lookahead,
-        finish: Finish::Length,
         max_num_seqs,
-        max_num_batched_tokens: 8192,
         min_free_slots: (max_num_seqs / 8).max(1),
-        max_context_tokens: 16_384,
         r_max: Depth(4),
         r_min: Depth(2),
-        kv: KvConfig {
-            layout: Layout::Shared,
-            blocks: 20_480,
-            block_tokens: 16,
-            headroom_blocks: 0,
-            pressure: Pressure::Reserve,
-            boundary_layers: true,
-        },
+        ..defaults
     }
 }

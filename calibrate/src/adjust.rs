@@ -115,14 +115,14 @@ impl Factors {
 #[cfg(test)]
 mod tests {
     use engine::architecture::Architecture;
-    use engine::profile::{Buckets, Device};
+    use engine::profile::{Buckets, DeviceSpec};
 
     use super::*;
     use crate::measurements::Point;
 
     fn profile() -> Profile {
         let model = Architecture::builtin("huginn-3.5b").expect("built in");
-        let device = Device { name: "a".into(), bandwidth_gb_per_s: 1000.0, compute_tflops: 100.0 };
+        let device = DeviceSpec { name: "a".into(), bandwidth_gb_per_s: 1000.0, compute_tflops: 100.0 };
         let graph = |rows, ms| GraphTimes { rows, at: vec![(100, ms), (10_000, 2.0 * ms)] };
         let graphs = Graphs {
             core: vec![graph(1, 1.0), graph(8, 1.5), graph(32, 2.0), graph(64, 3.0)],

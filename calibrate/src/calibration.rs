@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use engine::architecture::Architecture;
 use engine::layout::Layout;
-use engine::profile::{Buckets, Covariance, Device, Fit, Graphs, HostCost, KvTile, Profile, Transfer};
+use engine::profile::{Buckets, Covariance, DeviceSpec, Fit, Graphs, HostCost, KvTile, Profile, Transfer};
 
 use crate::bootstrap::{Bootstrap, resample};
 use crate::boundary::{Boundary, reads_kv};
@@ -28,7 +28,7 @@ pub struct Setup {
     /// The model that was timed.
     pub model: Architecture,
     /// What ran it.
-    pub device: Device,
+    pub device: DeviceSpec,
     /// To what it pads batches.
     pub buckets: Buckets,
     /// It runs recorded graphs of those sizes, each of which may have a line of its own.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use engine::architecture::Architecture;
-use engine::profile::{Device, Profile};
+use engine::profile::{DeviceSpec, Profile};
 
 use crate::check::predicted_ms;
 use crate::error::CalibrateError;
@@ -47,7 +47,7 @@ impl fmt::Display for Pace {
 impl Pace {
     /// The stage that beats the device's limits by most; `None` if no stage does to speak of. Repeats count as often as they are
     /// there.
-    pub fn doubtful(rows: &[Measurement], model: &Architecture, device: &Device) -> Option<Self> {
+    pub fn doubtful(rows: &[Measurement], model: &Architecture, device: &DeviceSpec) -> Option<Self> {
         let roofline = Profile::roofline(device, model);
         let pace = |timed| {
             let least = |row: &Measurement| predicted_ms(&roofline, row.point).filter(|&ms| ms > 0.0);
@@ -64,7 +64,7 @@ impl Pace {
     ///
     /// # Errors
     /// [`CalibrateError::TooFast`].
-    pub fn check(&self, model: &Architecture, device: &Device) -> Result<(), CalibrateError> {
+    pub fn check(&self, model: &Architecture, device: &DeviceSpec) -> Result<(), CalibrateError> {
         if self.share >= IMPOSSIBLE || 2 * model.core_params() <= CACHE_BYTES {
             return Ok(());
         }

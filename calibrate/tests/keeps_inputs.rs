@@ -6,7 +6,7 @@ use std::process::Command;
 fn inputs_stay() {
     let folder = tempfile::tempdir().unwrap();
     // The check comes before any of them is read.
-    let names = ["base.yaml", "m.csv", "p.yaml.partial", "p_latency.svg", "t.parquet"];
+    let names = ["base.yaml", "m.csv", "p_latency.svg", "t.parquet"];
     for name in names {
         std::fs::write(folder.path().join(name), name).unwrap();
     }
@@ -32,7 +32,6 @@ fn inputs_stay() {
     // What lies beside the profile counts, too.
     refuses(&fits("t.parquet", "t.yaml"), "t.parquet would be written over");
     refuses(&fits("p_latency.svg", "p.yaml"), "p_latency.svg would be written over");
-    refuses(&fits("p.yaml.partial", "p.yaml"), "p.yaml.partial would be written over");
     refuses(&fits("m.csv", "q.parquet"), "would be written to the same place");
     refuses(&[&fits("m.csv", "base.yaml")[..], &["--base", "base.yaml"]].concat(), "base.yaml would be written over");
     refuses(&["adjust", "base.yaml", "m.csv", "--out", "base.yaml"], "base.yaml would be written over");

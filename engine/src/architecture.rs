@@ -377,6 +377,11 @@ impl Architecture {
         self.core_layers * self.layer_kv_bytes()
     }
 
+    /// True if attention layers lie outside the loop.
+    pub fn has_boundary_layers(&self) -> bool {
+        self.prelude_layers + self.coda_layers > 0
+    }
+
     /// Bytes of KV that the prelude's and coda's layers keep per token, in bf16.
     pub fn boundary_kv_bytes(&self) -> u64 {
         (self.prelude_layers + self.coda_layers) * self.layer_kv_bytes()

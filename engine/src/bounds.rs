@@ -3,7 +3,7 @@
 
 use crate::architecture::Architecture;
 use crate::metrics::Work;
-use crate::profile::{Device, Profile, StageCost};
+use crate::profile::{DeviceSpec, Profile, StageCost};
 
 /// Decode speed-up by FLOPs alone, Eq. 1: `(F_0 + r_max F_r) / (F_0 + d F_r)`, `d` the mean exit depth of decoded tokens.
 pub fn s_dec(model: &Architecture, mean_exit_depth: f64) -> f64 {
@@ -25,7 +25,7 @@ pub fn s_e2e(s_dec: f64, prefill_share: f64) -> f64 {
 pub fn least_time_s(
     work: &Work,
     model: &Architecture,
-    device: &Device,
+    device: &DeviceSpec,
     (max_num_seqs, max_num_batched_tokens): (u32, u32),
 ) -> f64 {
     let roofline = Profile::roofline(device, model);
@@ -73,8 +73,8 @@ mod tests {
             work.add_prompt(3);
             work.add_token(crate::units::Depth(depth), 4);
         }
-        let slow = Device { name: "slow".into(), bandwidth_gb_per_s: 1.0, compute_tflops: 1.0 };
-        let least = |device: &Device, limits| least_time_s(&work, &model, device, limits);
+        let slow = DeviceSpec { name: "slow".into(), bandwidth_gb_per_s: 1.0, compute_tflops: 1.0 };
+        let least = |device: &DeviceSpec, limits| least_time_s(&work, &model, device, limits);
         let (core, prelude) = (2.0 * model.core_params() as f64, 2.0 * model.prelude_params() as f64);
         let coda = 2.0 * model.boundary_params() as f64 - prelude;
         let layer_kv = model.layer_kv_bytes() as f64;
@@ -86,7 +86,7 @@ mod tests {
         let one = 2.0 * (prelude + 8.0 * core + coda) + 2.0 * prelude + 5.0 * core + 2.0 * coda + kv;
         assert!((least(&slow, (1, 3)) * 1e9 / one - 1.0).abs() < 1e-12);
         // Of what is read in no time, the FLOPs are left: of the head only for decoded tokens.
-        let fast = Device { bandwidth_gb_per_s: f64::INFINITY, ..slow };
+        let fast = DeviceSpec { bandwidth_gb_per_s: f64::INFINITY, ..slow };
         let head = 2.0 * (model.vocab * model.hidden) as f64;
         let attention = 12.0 * (8.0 * 2.0 + 2.0) * 4.0 * (model.heads * model.head_dim) as f64;
         let flops = 6.0 * (prelude + 8.0 * core + coda - head) + attention + 2.0 * (prelude + coda) + 5.0 * core;

@@ -30,23 +30,14 @@ pub trait Executor {
 
 /// Why an executor cannot serve a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum Reject {
     /// The prompt is not as long as the request says.
     #[error("the prompt has {found} tokens, the request says {expected}")]
-    PromptLength {
-        /// Tokens by the request.
-        expected: u32,
-        /// Tokens given.
-        found: usize,
-    },
+    PromptLength { expected: u32, found: usize },
     /// A token that the model does not know.
     #[error("the prompt holds token {token}, the vocabulary has {vocab}")]
-    Vocabulary {
-        /// The token.
-        token: u32,
-        /// Tokens there are.
-        vocab: u32,
-    },
+    Vocabulary { token: u32, vocab: u32 },
     /// Its tokens cannot be chosen so.
     #[error("{0}")]
     Sampling(String),

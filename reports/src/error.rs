@@ -7,47 +7,23 @@ use polars::prelude::PolarsError;
 
 /// A file that could not be written, or a plot that could not be drawn.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum ReportError {
     /// The file system refused.
     #[error("cannot write {}: {source}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// The table could not be encoded.
     #[error("cannot write the table {}: {source}", path.display())]
-    Parquet {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: PolarsError,
-    },
+    Parquet { path: PathBuf, source: PolarsError },
     /// A row that is no CSV.
     #[error("cannot write the table {}: {source}", path.display())]
-    Csv {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: csv::Error,
-    },
+    Csv { path: PathBuf, source: csv::Error },
     /// A value that JSON cannot hold.
     #[error("cannot write {} as JSON: {source}", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
+    Json { path: PathBuf, source: serde_json::Error },
     /// The drawing failed.
     #[error("cannot draw the plot \"{plot}\": {reason}")]
-    Plot {
-        /// Its title.
-        plot: String,
-        /// Why.
-        reason: String,
-    },
+    Plot { plot: String, reason: String },
 }
 
 /// What this crate's fallible functions return.

@@ -1,5 +1,6 @@
 //! Files that exist only when they are whole, with errors that name them.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use files::PendingFile;
@@ -8,6 +9,9 @@ use crate::error::{Result, at};
 
 /// Opens the temporary file; its folder is made if it is missing.
 pub(crate) fn create(path: &Path) -> Result<PendingFile> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(at(folder))?;
+    }
     PendingFile::create(path).map_err(at(path))
 }
 
@@ -19,7 +23,9 @@ pub(crate) fn finish(file: PendingFile) -> Result<PathBuf> {
 
 /// Writes a whole file at once.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
-    files::write_whole(path, bytes).map_err(at(path))
+    let mut file = create(path)?;
+    file.write_all(bytes).map_err(at(path))?;
+    finish(file)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Plain tables: columns, rows and cells, as text and as CSV.
 
+use crate::aligned::{Side, aligned};
 use crate::format::number;
 
 /// One value of a table.
@@ -34,27 +35,21 @@ impl Grid {
 
     /// Aligned for a terminal; numbers stand right.
     pub fn text(&self) -> String {
-        let shown: Vec<Vec<String>> = self.rows.iter().map(|row| row.iter().map(Cell::shown).collect()).collect();
-        let chars = |text: &String| text.chars().count();
-        let widths: Vec<usize> = (0..self.columns.len())
-            .map(|at| shown.iter().map(|row| chars(&row[at])).chain([chars(&self.columns[at])]).max().unwrap_or(0))
-            .collect();
         let words = |at: usize| self.rows.iter().all(|row| !matches!(row[at], Cell::Number(_)));
-        let line = |cells: &[String]| {
-            let cells = cells.iter().enumerate().map(|(at, cell)| {
-                let air = " ".repeat(widths[at] - chars(cell));
-                if words(at) { format!("{cell}{air}") } else { format!("{air}{cell}") }
-            });
-            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-        };
-        std::iter::once(&self.columns).chain(&shown).map(|cells| line(cells)).collect()
+        let sides = (0..self.columns.len()).map(|at| if words(at) { Side::Left } else { Side::Right });
+        let shown = self.rows.iter().map(|row| row.iter().map(Cell::shown).collect());
+        aligned(sides, std::iter::once(self.columns.clone()).chain(shown))
     }
 
     /// As CSV, with a header.
     pub fn csv(&self) -> String {
-        let line = |cells: Vec<String>| cells.join(",") + "\n";
-        let header = line(self.columns.iter().map(|column| quoted(column)).collect());
-        self.rows.iter().fold(header, |csv, row| csv + &line(row.iter().map(Cell::exact).collect()))
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let rows = self.rows.iter().map(|row| row.iter().map(Cell::exact).collect());
+        for record in std::iter::once(self.columns.clone()).chain(rows) {
+            writer.write_record(record).expect("rows are as long as the header, and memory takes them");
+        }
+        let bytes = writer.into_inner().expect("memory takes every row");
+        String::from_utf8(bytes).expect("it was written as UTF-8")
     }
 }
 
@@ -74,7 +69,7 @@ impl Cell {
 
     fn exact(&self) -> String {
         match self {
-            Self::Text(text) => quoted(text),
+            Self::Text(text) => text.clone(),
             Self::Number(value) => value.to_string(),
             Self::Missing => String::new(),
         }
@@ -91,11 +86,6 @@ impl From<Option<f64>> for Cell {
     fn from(value: Option<f64>) -> Self {
         value.map_or(Self::Missing, Self::from)
     }
-}
-
-/// A CSV field; quotes only where they are needed.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
 }
 
 #[cfg(test)]

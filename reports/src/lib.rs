@@ -1,6 +1,7 @@
 //! Reports: what a run measured, as tables, plots, a page, Parquet files and a timeline.
 
 mod above;
+mod aligned;
 mod capacity;
 pub mod chart;
 mod composition;
@@ -27,6 +28,7 @@ pub mod validation;
 mod write;
 
 pub use above::{ABOVE_S_E2E, is_above};
+pub use aligned::{Side, aligned};
 pub use capacity::{Bracket, Capacity};
 pub use confidence::Confidence;
 pub use error::{ReportError, Result};

@@ -23,7 +23,12 @@ pub fn summary_json(report: &Report) -> serde_json::Result<String> {
         headline: headline(report),
         notes: &report.notes,
         seeds: report.confidence.as_ref().map(|confidence| confidence.seeds.as_slice()),
-        schedulers: report.schedulers.iter().enumerate().map(|(index, run)| Run::new(report, index, run)).collect(),
+        schedulers: report
+            .schedulers
+            .iter()
+            .enumerate()
+            .map(|(index, run)| SchedulerSummary::new(report, index, run))
+            .collect(),
         paired_differences: paired_differences(report),
     };
     Ok(serde_json::to_string_pretty(&summary)? + "\n")
@@ -39,13 +44,13 @@ struct Summary<'a> {
     notes: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     seeds: Option<&'a [u64]>,
-    schedulers: Vec<Run<'a>>,
+    schedulers: Vec<SchedulerSummary<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paired_differences: Vec<PairedDifference<'a>>,
 }
 
 #[derive(Serialize)]
-struct Run<'a> {
+struct SchedulerSummary<'a> {
     name: &'a str,
     mode: &'static str,
     min_coda_batch: Option<u32>,
@@ -126,7 +131,7 @@ struct StageJson {
     mean_batch: f64,
 }
 
-impl<'a> Run<'a> {
+impl<'a> SchedulerSummary<'a> {
     fn new(report: &Report, index: usize, run: &'a SchedulerReport) -> Self {
         let confidence = report.confidence.as_ref();
         let (metrics, bounds) = (&run.metrics, run.bounds);

@@ -12,21 +12,14 @@ use serde::de::DeserializeOwned;
 
 /// A journal that cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum JournalError {
     /// The file system refused.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// Two processes would write to one file.
     #[error("{}: another process is writing to it; wait for it, or use another --out", path.display())]
-    InUse {
-        /// The file.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
 }
 
 /// A file that this process appends to.

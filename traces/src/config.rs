@@ -9,7 +9,8 @@
 //!   arrivals: offline        # offline | { poisson: { rate_per_s: 4, duration_s: 600 } }
 //!                            # | { gamma: { rate_per_s: 4, burstiness: 0.5, duration_s: 600 } } | trace
 //!   max_total_tokens: 16384  # generated lengths only: pairs with a longer sum are drawn again
-//! exits: full_depth          # full_depth | replay | { gate: { threshold: 0.5, lookahead: true } } (live runs) | { preset: { name: ouro-q0.2, correlation: 0.3 } }
+//! exits: full_depth          # full_depth | replay | { preset: { name: ouro-q0.2, correlation: 0.3 } }
+//!                            # | { gate: { criterion: kl, threshold: 0.0005, lookahead: true } } (live runs)
 //!                            # | { distribution: { depths: { 2: 0.25, 3: 0.55, 4: 0.2 }, correlation: 0 } }
 //! ```
 
@@ -100,7 +101,7 @@ pub enum ExitsConfig {
     FullDepth,
     /// The file's `exit_depths`.
     Replay,
-    /// The model's own gate, in live runs.
+    /// The model's own gate, or another criterion, in live runs.
     Gate(GateSpec),
     /// A named, assumed shape.
     Preset {

@@ -14,7 +14,7 @@ use engine::live::cpu::{CpuExecutor, CpuOptions};
 use engine::live::cuda::{self, CudaError, CudaExecutor, CudaModel, CudaOptions, WeightSource};
 use engine::live::wall_clock::WallClock;
 use engine::live::weights::Weights;
-use engine::profile::{Buckets, Device};
+use engine::profile::{Buckets, DeviceSpec};
 use engine::units::Nanos;
 use engine::whole;
 
@@ -81,7 +81,7 @@ fn budget(text: &str) -> Result<Nanos, String> {
 
 /// What is measured, in words and numbers.
 pub(super) struct Subject {
-    pub(super) device: Device,
+    pub(super) device: DeviceSpec,
     /// The options that chose it, and its software.
     pub(super) how: String,
     /// By what its limits were measured.
@@ -132,7 +132,7 @@ impl DeviceArgs {
         let mut clock = WallClock::start();
         let limits = CpuLimits::measure(threads, &clock);
         let subject = Subject {
-            device: Device {
+            device: DeviceSpec {
                 name: format!("{}, {threads} threads", machine::processor()),
                 bandwidth_gb_per_s: round(limits.bandwidth_gb_per_s),
                 compute_tflops: round(limits.compute_tflops),
@@ -152,7 +152,7 @@ impl DeviceArgs {
             let doing = doing.to_owned();
             move |error: CudaError| CalibrateError::execution(doing, error)
         };
-        let device = cuda::Device::open(0).map_err(failed("opening the GPU"))?;
+        let device = cuda::CudaDevice::open(0).map_err(failed("opening the GPU"))?;
         let limits = cuda::Limits::of(&device).map_err(failed("measuring the GPU's limits"))?;
         let loaded = self.loaded(model)?;
         let source = loaded.as_ref().map_or(WeightSource::Random { seed: self.seed }, WeightSource::Loaded);
@@ -162,7 +162,7 @@ impl DeviceArgs {
             self.plan(model, job.plan(MeasurementPlan::large(model, layout(&self.layout)?, self.budget, free_bytes)))?;
         let cuda_version = device.cuda_version().map_err(failed("asking for its version"))?;
         let subject = Subject {
-            device: Device {
+            device: DeviceSpec {
                 name: device.name().into(),
                 bandwidth_gb_per_s: round(limits.bandwidth_gb_per_s),
                 compute_tflops: round(limits.compute_tflops),

@@ -8,7 +8,7 @@ use calibrate::measurements;
 use calibrate::plausible::Pace;
 use clap::Args;
 use engine::architecture::Architecture;
-use engine::profile::{Buckets, Device, Profile};
+use engine::profile::{Buckets, DeviceSpec, Profile};
 use engine::whole;
 
 use super::{buckets, keep_inputs, layout, model, noise, profile_files, read_profile, resamples, write_profile};
@@ -113,11 +113,11 @@ fn setup(args: &FitArgs) -> Result<Setup, CalibrateError> {
     })
 }
 
-fn device(args: &FitArgs, name: &str) -> Result<Device, CalibrateError> {
-    let known = Device::datasheet(name);
+fn device(args: &FitArgs, name: &str) -> Result<DeviceSpec, CalibrateError> {
+    let known = DeviceSpec::datasheet(name);
     let limit = |option, given: Option<f64>, known: Option<f64>| {
         let limit = given.or(known).ok_or_else(|| {
-            let names = Device::datasheets().collect::<Vec<_>>().join(", ");
+            let names = DeviceSpec::datasheets().collect::<Vec<_>>().join(", ");
             let reason = format!("is needed for the device `{name}`: only the limits of {names} are built in");
             CalibrateError::Argument { option, reason }
         })?;
@@ -126,7 +126,7 @@ fn device(args: &FitArgs, name: &str) -> Result<Device, CalibrateError> {
         }
         Err(CalibrateError::Argument { option, reason: format!("must be finite and greater than zero, got {limit}") })
     };
-    Ok(Device {
+    Ok(DeviceSpec {
         name: name.into(),
         bandwidth_gb_per_s: limit(
             "--bandwidth-gb-per-s",

@@ -13,7 +13,7 @@ use engine::architecture::Architecture;
 use engine::executor::{Clock, Executor};
 use engine::live::LiveConfig;
 use engine::live::wall_clock::WallClock;
-use engine::profile::{Buckets, Device, Profile};
+use engine::profile::{Buckets, DeviceSpec, Profile};
 
 use super::device::{DeviceArgs, Job, REVISION, Subject};
 use super::{buckets, keep_inputs, machine, model, noise, profile_files, resamples, write_profile};
@@ -99,7 +99,7 @@ impl Job for Calibrating<'_> {
         let noise = noise::report(journal.rows(), "raise --budget");
 
         let name = args.device_name.clone().unwrap_or_else(|| subject.device.name.clone());
-        let device = Device { name, ..subject.device.clone() };
+        let device = DeviceSpec { name, ..subject.device.clone() };
         let buckets = chosen.or(subject.buckets);
         let setup = Setup {
             base: Profile::roofline(&device, model),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::architecture::Architecture;
 use engine::executor::ExitSource;
-use engine::live::{Exits, LiveConfig};
+use engine::live::{LiveConfig, LiveExits};
 use engine::request::RequestId;
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
 use engine::units::Depth;
@@ -51,5 +51,5 @@ pub(super) fn live_config(
             boundary_layers: model.prelude_layers + model.coda_layers > 0,
         },
     };
-    LiveConfig::new(scheduler, Exits::Replay(Arc::new(FullDepth(depth))))
+    LiveConfig::new(scheduler, LiveExits::Replay(Arc::new(FullDepth(depth))))
 }

@@ -5,11 +5,11 @@ use calibrate::error::CalibrateError;
 use calibrate::measurements::parse;
 use engine::architecture::Architecture;
 use engine::layout::Layout;
-use engine::profile::{Buckets, Device, Profile};
+use engine::profile::{Buckets, DeviceSpec, Profile};
 
 fn fit(text: &str) -> Result<Calibration, CalibrateError> {
     let model = Architecture::builtin("ouro-1.4b").expect("built in");
-    let device = Device::datasheet("h100-80gb").expect("built in");
+    let device = DeviceSpec::datasheet("h100-80gb").expect("built in");
     let base = Profile::roofline(&device, &model);
     let setup = Setup {
         model,

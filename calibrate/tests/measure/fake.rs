@@ -12,7 +12,7 @@ use engine::batch::{Batch, Outcome, RowOutcome, Stage};
 use engine::executor::{Clock, Executor, Reject, VirtualClock};
 use engine::layout::Layout;
 use engine::live::{LiveConfig, Tables};
-use engine::profile::{Buckets, Device, HostCost, PrefillCost, Profile, StageCost, Transfer};
+use engine::profile::{Buckets, DeviceSpec, HostCost, PrefillCost, Profile, StageCost, Transfer};
 use engine::request::RequestId;
 use engine::submission::Submission;
 use engine::units::Nanos;
@@ -121,7 +121,7 @@ impl Executor for Fake {
 /// A machine like a CPU: whole tiles of rows, little per launch.
 pub(crate) fn machine(model: &str) -> Profile {
     let model = Architecture::builtin(model).expect("built in");
-    let device = Device { name: "fake".into(), bandwidth_gb_per_s: 10.0, compute_tflops: 0.1 };
+    let device = DeviceSpec { name: "fake".into(), bandwidth_gb_per_s: 10.0, compute_tflops: 0.1 };
     let cost = |delta_ms, gamma_us, alpha_ns| StageCost { delta_ms, floor_ms: 0.0, gamma_us, alpha_ns };
     // Only layers read KV, and Ouro has none outside the loop.
     let kv = if model.prelude_layers > 0 { 1.0 } else { 0.0 };

@@ -8,8 +8,8 @@ use engine::architecture::Architecture;
 use engine::batch::Stage;
 use engine::event_loop;
 use engine::inbox::replay;
-use engine::live::Exits;
-use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, CudaStats, Device, WeightSource};
+use engine::live::LiveExits;
+use engine::live::cuda::{CudaDevice, CudaExecutor, CudaModel, CudaOptions, CudaStats, WeightSource};
 use engine::scheduler::{Mode, Overlap};
 use engine::units::Nanos;
 use serde_json::json;
@@ -61,7 +61,7 @@ pub(crate) struct Args {
 
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let architecture = Architecture::builtin(&args.model).ok_or("no such model")?;
-    let device = Device::open(0)?;
+    let device = CudaDevice::open(0)?;
     let model = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 5 })?;
     let mix = if args.depths == "full" { Mix::full(architecture.r_max) } else { Mix::parse(&args.depths)? };
     let resident = args.resident.unwrap_or(args.requests);
@@ -88,7 +88,8 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
             context: args.prompt + args.output,
             ..Settings::of(&architecture)
         };
-        let (config, mut scheduler) = settings.ready(&device, &architecture, Exits::Replay(Arc::new(mix.clone())))?;
+        let (config, mut scheduler) =
+            settings.ready(&device, &architecture, LiveExits::Replay(Arc::new(mix.clone())))?;
         let options = CudaOptions { batch_invariant: args.batch_invariant, ..CudaOptions::default() };
         let mut executor = CudaExecutor::new(&model, config, options)?;
         // A first request of the same shape, so that nothing is compiled, chosen or pinned while we measure.

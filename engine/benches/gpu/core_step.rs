@@ -8,11 +8,13 @@ use engine::architecture::Architecture;
 use engine::batch::{Batch, Emits, Input, Page, Row, Slot, Span, Stage, TableEdit};
 use engine::executor::{Executor, ExitSource};
 use engine::layout::Layout;
-use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
-use engine::live::{Exits, LiveConfig};
+use engine::live::cuda::{CudaDevice, CudaExecutor, CudaModel, CudaOptions, WeightSource};
+use engine::live::{LiveConfig, LiveExits};
+use engine::models::criterion::Criterion;
+use engine::models::gate::GateSpec;
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+use engine::scheduler::{KvConfig, Overlap, SchedulerConfig};
 use engine::units::{Depth, Nanos};
 use serde_json::json;
 
@@ -46,6 +48,9 @@ pub(crate) struct Args {
     /// Which stage to time: core, prelude, coda or forward.
     #[arg(long, default_value = "core")]
     stage: String,
+    /// Judge every row by this after a loop, as `exits: { gate: { criterion } }` does, and read the signals back.
+    #[arg(long)]
+    criterion: Option<String>,
     /// The commit that is measured, for the report.
     #[arg(long, default_value = "unknown")]
     commit: String,
@@ -66,7 +71,7 @@ impl ExitSource for Full {
 pub(crate) fn main(args: &Args) -> Result<(), Failure> {
     let architecture = Architecture::builtin(&args.model).ok_or("no such model")?;
     let layout = parse_layout(&args.layout)?;
-    let device = Device::open(0)?;
+    let device = CudaDevice::open(0)?;
     println!("{} on {}, {}, {layout}, invariant: {}", args.model, device.name(), args.stage, args.batch_invariant);
     println!(
         "{:>6} {:>8} {:>12} {:>12} {:>10} {:>8}",
@@ -86,7 +91,7 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
             );
             records.push(json!({
                 "model": args.model, "batch": batch, "context": context, "layout": args.layout, "stage": args.stage,
-                "batch_invariant": args.batch_invariant, "ms_per_loop": step_ms, "busy_ms": busy_ms,
+                "batch_invariant": args.batch_invariant, "criterion": args.criterion, "ms_per_loop": step_ms, "busy_ms": busy_ms,
                 "floor_ms": floor_ms, "commit": args.commit,
                 "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
             }));
@@ -101,6 +106,19 @@ fn floor_ms(architecture: &Architecture, context_tokens: u64) -> f64 {
     bytes as f64 / COPY_BYTES_PER_NS / 1e6
 }
 
+/// Full depth, replayed, or by a criterion that is met after no loop that counts.
+fn exits(criterion: Option<&str>, r_max: Depth) -> Result<LiveExits, Failure> {
+    let Some(name) = criterion else { return Ok(LiveExits::Replay(Arc::new(Full(r_max)))) };
+    let criterion = Criterion::ALL.into_iter().find(|criterion| criterion.name() == name);
+    let criterion = criterion.ok_or_else(|| format!("no such criterion: {name}"))?;
+    let threshold = match criterion {
+        Criterion::Hazard => 1.0 - f32::EPSILON,
+        Criterion::ArgmaxStability => f32::from(r_max.0 - 1),
+        Criterion::LatentDifference | Criterion::EntropyDifference | Criterion::Kl => f32::MIN_POSITIVE,
+    };
+    Ok(LiveExits::Gate(GateSpec { criterion: Some(criterion), ..GateSpec::at(threshold) }))
+}
+
 struct Bench {
     executor: CudaExecutor,
     clock: WallClock,
@@ -111,7 +129,7 @@ struct Bench {
 
 impl Bench {
     fn new(
-        device: &Device,
+        device: &CudaDevice,
         architecture: &Architecture,
         layout: Layout,
         (batch, context): (u32, u32),
@@ -120,31 +138,21 @@ impl Bench {
         let stage = Stage::ALL.into_iter().find(|stage| stage.name() == args.stage).ok_or("no such stage")?;
         let r_max = architecture.r_max;
         let planes = layout.planes(r_max);
-        let has_boundary = architecture.prelude_layers + architecture.coda_layers > 0;
         let blocks = batch * context.div_ceil(BLOCK_TOKENS) * u32::from(planes);
+        let defaults = SchedulerConfig::of(architecture);
         let scheduler = SchedulerConfig {
-            mode: Mode::Refill { min_coda_batch: 1 },
             overlap: Overlap::Synchronous,
-            finish: Finish::Length,
             max_num_seqs: batch,
             max_num_batched_tokens: 64,
             min_free_slots: 1,
             max_context_tokens: context.max(1024),
-            r_max,
-            r_min: architecture.r_min,
-            kv: KvConfig {
-                layout,
-                blocks,
-                block_tokens: BLOCK_TOKENS,
-                headroom_blocks: 0,
-                pressure: Pressure::Reserve,
-                boundary_layers: has_boundary,
-            },
+            kv: KvConfig { layout, blocks, block_tokens: BLOCK_TOKENS, ..defaults.kv },
+            ..defaults
         };
         let config = LiveConfig {
             prompt_seed: 1,
             initial_state: InitialState::Noise { seed: 2 },
-            ..LiveConfig::new(scheduler, Exits::Replay(Arc::new(Full(r_max))))
+            ..LiveConfig::new(scheduler, exits(args.criterion.as_deref(), r_max)?)
         };
         let options = CudaOptions { batch_invariant: args.batch_invariant, graphs: !args.no_graphs };
         let model = CudaModel::new(device, architecture, WeightSource::Random { seed: 5 })?;

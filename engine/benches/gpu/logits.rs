@@ -8,8 +8,8 @@ use engine::architecture::Architecture;
 use engine::event_loop;
 use engine::inbox::replay;
 use engine::layout::Layout;
-use engine::live::Exits;
-use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
+use engine::live::LiveExits;
+use engine::live::cuda::{CudaDevice, CudaExecutor, CudaModel, CudaOptions, WeightSource};
 use engine::request::RequestId;
 use engine::scheduler::Mode;
 use engine::units::Depth;
@@ -63,9 +63,9 @@ pub(crate) fn main(args: &Args) -> Result<(), Failure> {
         keep_logits: true,
         ..Settings::of(&architecture)
     };
-    let device = Device::open(0)?;
+    let device = CudaDevice::open(0)?;
     let model = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 5 })?;
-    let exits = Exits::Replay(Arc::new(Mix::full(r_max)));
+    let exits = LiveExits::Replay(Arc::new(Mix::full(r_max)));
     let (config, mut scheduler) = settings.ready(&device, &architecture, exits)?;
     let options = CudaOptions { batch_invariant: args.batch_invariant, ..CudaOptions::default() };
     let mut executor = CudaExecutor::new(&model, config, options)?;

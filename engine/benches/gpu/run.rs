@@ -9,12 +9,12 @@ use engine::batch::Stage;
 use engine::event_loop::{Observer, Refused, Step};
 use engine::executor::ExitSource;
 use engine::layout::Layout;
-use engine::live::cuda::{Device, KvBudget};
-use engine::live::{Exits, LiveConfig};
+use engine::live::cuda::{CudaDevice, KvBudget};
+use engine::live::{LiveConfig, LiveExits};
 use engine::models::counter::{Stream, draw};
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
+use engine::scheduler::{KvConfig, Mode, Overlap, Scheduler, SchedulerConfig};
 use engine::units::{Depth, Nanos};
 use serde_json::Value;
 
@@ -56,32 +56,26 @@ impl Settings {
     /// Sizes the pool for all slots at the longest context, or for what the device has.
     pub(crate) fn ready(
         &self,
-        device: &Device,
+        device: &CudaDevice,
         architecture: &Architecture,
-        exits: Exits,
+        exits: LiveExits,
     ) -> Result<(LiveConfig, Scheduler), Failure> {
         const BLOCK_TOKENS: u32 = 16;
         let planes = u32::from(self.layout.planes(self.r_max));
         let wanted = self.context.div_ceil(BLOCK_TOKENS) * planes * self.max_num_seqs;
-        let fits = KvBudget::Fraction(0.85).blocks(device, architecture, (self.layout, self.r_max, BLOCK_TOKENS))?;
+        let fits = KvBudget::Fraction(0.85).blocks(device, architecture, (self.layout, self.r_max, BLOCK_TOKENS), 0)?;
+        let defaults = SchedulerConfig::of(architecture);
         let scheduler = SchedulerConfig {
             mode: self.mode,
             overlap: self.overlap,
-            finish: Finish::Length,
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,
             min_free_slots: self.min_free_slots.unwrap_or((self.max_num_seqs / 8).max(1)),
             max_context_tokens: self.context.max(1024),
             r_max: self.r_max,
             r_min: self.r_min,
-            kv: KvConfig {
-                layout: self.layout,
-                blocks: wanted.min(fits),
-                block_tokens: BLOCK_TOKENS,
-                headroom_blocks: 0,
-                pressure: Pressure::Reserve,
-                boundary_layers: architecture.prelude_layers + architecture.coda_layers > 0,
-            },
+            kv: KvConfig { layout: self.layout, blocks: wanted.min(fits), block_tokens: BLOCK_TOKENS, ..defaults.kv },
+            ..defaults
         };
         let config = LiveConfig {
             prompt_seed: 1,

@@ -10,7 +10,7 @@ use crate::text::{Chat, TextError, Tokenizer};
 
 /// A model and what it says of itself.
 #[derive(Debug)]
-pub struct Model {
+pub struct ServedModel {
     /// The name by which clients ask for it.
     pub name: String,
     /// Text to ids and back.
@@ -33,7 +33,7 @@ pub struct Model {
     pub full_depth_only: bool,
 }
 
-impl Model {
+impl ServedModel {
     /// Opens a folder's tokenizer and chat template.
     ///
     /// # Errors

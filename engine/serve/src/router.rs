@@ -66,15 +66,11 @@ pub enum Last {
 
 /// Why a call is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum Unavailable {
     /// Too many requests are on their way.
     #[error("{open} requests are on their way, and at most {limit} may be: try again later")]
-    Full {
-        /// Requests that wait or run.
-        open: usize,
-        /// How many may.
-        limit: usize,
-    },
+    Full { open: usize, limit: usize },
     /// The engine has ended.
     #[error("the engine has ended: {0}")]
     Ended(String),

@@ -72,7 +72,7 @@ impl Settings {
             None | Some(ExitsConfig::FullDepth) => None,
             Some(ExitsConfig::Gate(gate)) => Some(gate),
             Some(_) => {
-                return Err("exits: a server's tokens leave by the model's own gate: write \
+                return Err("exits: a server's tokens leave by the model's own gate or another criterion: write \
                             `exits: { gate: { threshold: 0.5 } }` or `exits: full_depth`"
                     .into());
             }
@@ -90,12 +90,18 @@ impl Settings {
     /// The gate that decides where a request does not say, for a model that suggests a threshold.
     pub fn gate(&self, suggested: f32, choice: ExitChoice) -> GateSpec {
         let lookahead = self.scheduler.overlap == Overlap::Lookahead;
-        let gate = self.gate.unwrap_or(GateSpec { threshold: suggested, min_depth: None, lookahead });
+        let gate = self.gate.unwrap_or(GateSpec { lookahead, ..GateSpec::at(suggested) });
         GateSpec {
-            threshold: choice.threshold.unwrap_or(gate.threshold),
+            threshold: choice.threshold.or(gate.threshold),
             min_depth: choice.min_depth.map(engine::units::Depth).or(gate.min_depth),
             ..gate
         }
+    }
+
+    /// What the gate's criterion keeps of all sequences between two loops.
+    pub fn kept_bytes(&self, architecture: &Architecture, gate: GateSpec) -> u64 {
+        let each = gate.criterion(architecture).map_or(0, |criterion| criterion.kept_bytes(architecture));
+        each * u64::from(self.scheduler.max_num_seqs.0)
     }
 
     /// No token can leave early.

@@ -9,7 +9,7 @@ use engine::live::cpu::{CpuExecutor, CpuOptions};
 use engine::live::cuda::{self, CudaExecutor, CudaModel, CudaOptions, KvBudget, WeightSource};
 use engine::live::wall_clock::WallClock;
 use engine::live::weights::folder::{Generation, ModelFolder};
-use engine::live::{Exits, LiveConfig};
+use engine::live::{LiveConfig, LiveExits};
 use engine::models::gate::GateSpec;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Scheduler, SchedulerConfig};
@@ -18,7 +18,7 @@ use engine::units::{Depth, Nanos};
 use sim::live::LiveDevice;
 
 use crate::engine_thread::{self, Engine};
-use crate::model::Model;
+use crate::model::ServedModel;
 use crate::settings::{ExitChoice, Settings};
 
 /// Share of the memory behind the weights that the KV pool takes on a GPU.
@@ -32,7 +32,7 @@ const BLOCKS_CPU: u64 = 16_384;
 
 /// Which model, and how it is run.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Run {
+pub struct ServedRun {
     /// The model: a folder in Hugging Face's layout.
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
@@ -59,7 +59,7 @@ pub struct Ready {
     /// The engine.
     pub engine: Engine,
     /// What it serves.
-    pub model: Model,
+    pub model: ServedModel,
     /// Its shape.
     pub architecture: Architecture,
     /// Its settings.
@@ -68,7 +68,7 @@ pub struct Ready {
     pub context: Option<u64>,
 }
 
-impl Run {
+impl ServedRun {
     /// Opens the folder, loads the weights and starts the engine, in which at most `max_queue` requests may wait.
     ///
     /// # Errors
@@ -81,12 +81,14 @@ impl Run {
         let folder = ModelFolder::open(path).map_err(|error| error.to_string())?;
         let architecture = folder.architecture().clone();
         let context = folder.config.context_tokens;
-        let (tokenizer, chat) = Model::text(path, architecture.vocab).map_err(|error| error.to_string())?;
+        let (tokenizer, chat) = ServedModel::text(path, architecture.vocab).map_err(|error| error.to_string())?;
         let choice = ExitChoice { threshold: self.exit_threshold, min_depth: self.min_depth };
         let gate = settings.gate(folder.config.exit_threshold, choice);
-        if !gate.threshold.is_finite() {
-            return Err(format!("--exit-threshold must be a number, got {}", gate.threshold));
-        }
+        let threshold = gate.criterion(&architecture).and_then(|criterion| gate.threshold_of(criterion));
+        let exit_threshold = threshold.map_err(|error| match self.exit_threshold {
+            Some(_) if error.field() == "threshold" => format!("--exit-threshold: {error}"),
+            _ => format!("exits.gate.{}: {error}", error.field()),
+        })?;
         let make = Make { run: self.clone(), settings: settings.clone(), folder: folder.clone(), gate };
         let engine = match self.device {
             LiveDevice::Cpu => engine_thread::start(max_queue, move || make.cpu()),
@@ -104,7 +106,7 @@ impl Run {
         if end_tokens.is_empty() {
             end_tokens.extend(tokenizer.eos().map(|token| token.id));
         }
-        let model = Model {
+        let model = ServedModel {
             name: name.map_or_else(|| folder_name(path), str::to_owned),
             tokenizer,
             chat,
@@ -112,7 +114,7 @@ impl Run {
             context_tokens: config.max_context_tokens,
             end_tokens: end_tokens.into(),
             sampling: sampling(&folder.generation),
-            exit_threshold: gate.threshold,
+            exit_threshold,
             first_exit: config.r_min,
             full_depth_only: settings.full_depth_only(),
         };
@@ -141,7 +143,7 @@ fn sampling(generation: &Generation) -> Sampling {
 
 /// What an executor is made of, on the engine's own thread.
 struct Make {
-    run: Run,
+    run: ServedRun,
     settings: Settings,
     folder: ModelFolder,
     gate: GateSpec,
@@ -158,7 +160,7 @@ impl Make {
 
     fn cuda(self) -> Result<(CudaExecutor, SchedulerConfig), String> {
         let said = |error: cuda::CudaError| format!("--device cuda: {error}");
-        let device = cuda::Device::open(0).map_err(said)?;
+        let device = cuda::CudaDevice::open(0).map_err(said)?;
         let model = {
             let weights = self.folder.weights().map_err(|error| error.to_string())?;
             let source = WeightSource::Loaded(&weights);
@@ -167,7 +169,9 @@ impl Make {
         let architecture = self.folder.architecture();
         let (layout, block_tokens) = self.settings.kv_shape();
         let shape = (layout, architecture.r_max, block_tokens);
-        let config = self.config(|| KvBudget::Fraction(KV_SHARE).blocks(&device, architecture, shape).map_err(said))?;
+        let kept_bytes = self.settings.kept_bytes(architecture, self.gate);
+        let budget = KvBudget::Fraction(KV_SHARE);
+        let config = self.config(|| budget.blocks(&device, architecture, shape, kept_bytes).map_err(said))?;
         let mut executor = CudaExecutor::new(&model, self.live(config), CudaOptions::default())
             .map_err(|error| format!("--device cuda: {error}"))?;
         warm_up(&mut executor, config)?;
@@ -196,7 +200,7 @@ impl Make {
             end_tokens: self.folder.config.end_tokens.clone(),
             initial_state: self.folder.config.initial_state,
             keep_transcripts: false,
-            ..LiveConfig::new(scheduler, Exits::Gate(self.gate))
+            ..LiveConfig::new(scheduler, LiveExits::Gate(self.gate))
         }
     }
 }

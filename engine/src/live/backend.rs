@@ -47,7 +47,7 @@ pub struct Work {
     pub scores: Vec<Score>,
     /// Sequences that are offloaded or restored.
     pub transfers: Vec<Transfer>,
-    /// The gate's signals are asked for (core).
+    /// The exit criterion's signals are asked for (core).
     pub signals: bool,
 }
 
@@ -157,8 +157,8 @@ pub struct Ran {
     pub started: Nanos,
     /// When it finished.
     pub finished: Nanos,
-    /// Core, if asked for: a pair of numbers a lane, see [`crate::models::gate::Signal`]. Ouro: the hazards of the released and
-    /// the lookahead gate. Huginn: the normalised distance, and nothing.
+    /// Core, if asked for: a pair of numbers a lane, by the run's [`crate::models::criterion::Criterion`]. Hazard: those of the
+    /// released and the lookahead gate. All others: the number of [`crate::models::gate::Signal`], and nothing.
     pub signals: Vec<[f32; 2]>,
     /// A token a draw, or [`NOT_FINITE`].
     pub chosen: Vec<u32>,

@@ -76,7 +76,7 @@ impl<B: Backend> Live<B> {
     /// lookahead gate.
     ///
     /// # Errors
-    /// The gate decides too late for the overlap mode.
+    /// The gate decides too late for the overlap mode, or is none that the model can have.
     pub fn on(
         backend: B,
         architecture: &Architecture,
@@ -84,7 +84,7 @@ impl<B: Backend> Live<B> {
         trained_lookahead: bool,
     ) -> Result<Self, ExitError> {
         let scheduler = &config.scheduler;
-        let exits = ExitPolicy::new(config.exits.clone(), architecture, scheduler, trained_lookahead)?;
+        let exits = ExitPolicy::new(config.exits.clone(), architecture, (scheduler, config.window), trained_lookahead)?;
         let (slots, window) = (scheduler.max_num_seqs, config.window);
         assert!(window > 0, "a sequence has at least one position on its way");
         Ok(Self {
@@ -133,7 +133,8 @@ impl<B: Backend> Live<B> {
         architecture: &Architecture,
         trained_lookahead: bool,
     ) -> Result<(), ExitError> {
-        self.exits = ExitPolicy::new(config.exits.clone(), architecture, &config.scheduler, trained_lookahead)?;
+        let scheduler = (&config.scheduler, config.window);
+        self.exits = ExitPolicy::new(config.exits.clone(), architecture, scheduler, trained_lookahead)?;
         self.translator.signals = self.exits.reads_signals();
         self.config = config;
         self.clear();
@@ -256,7 +257,7 @@ impl<B: Backend> Live<B> {
 /// Shows a gate what the loop at `depth` gave.
 fn observe(gate: Gate, memory: &mut GateMemory, depth: Depth, [first, second]: [f32; 2]) {
     let signal = match gate.signal {
-        Signal::Hazard | Signal::Distance => first,
+        Signal::Hazard | Signal::Distance | Signal::Entropy | Signal::Kl | Signal::Argmax => first,
         Signal::NextHazard => {
             // Nothing predicts the first loop's hazard, which is the released gate's.
             if depth == Depth::FIRST {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::architecture::Architecture;
 use crate::executor::{ExitSource, Reject};
 use crate::layout::Layout;
-use crate::models::gate::{Gate, GateMemory, GateSpec, Signal};
+use crate::models::criterion::Criterion;
+use crate::models::gate::{Gate, GateError, GateMemory, GateSpec, Signal};
 use crate::request::RequestId;
 use crate::scheduler::{Overlap, SchedulerConfig};
 use crate::submission::ExitRule;
@@ -14,14 +15,26 @@ use crate::units::Depth;
 
 /// Who decides when a row leaves.
 #[derive(Clone)]
-pub enum Exits {
+pub enum LiveExits {
     /// Depths by request and token; a replayed depth is the effective one.
     Replay(Arc<dyn ExitSource + Send + Sync>),
-    /// The model's gate.
+    /// The model's gate, or another criterion.
     Gate(GateSpec),
 }
 
-impl fmt::Debug for Exits {
+impl LiveExits {
+    /// What a device must compute after each loop: what the run's tokens are judged by, or the model's own where exits are
+    /// replayed or the gate is one that [`Gate::new`] refuses.
+    pub fn criterion(&self, architecture: &Architecture) -> Criterion {
+        let asked = match self {
+            Self::Replay(_) => None,
+            Self::Gate(spec) => spec.criterion(architecture).ok(),
+        };
+        asked.unwrap_or_else(|| Criterion::of(architecture))
+    }
+}
+
+impl fmt::Debug for LiveExits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Replay(_) => f.write_str("Replay"),
@@ -31,47 +44,43 @@ impl fmt::Debug for Exits {
 }
 
 /// An exit that the run's settings do not allow.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum ExitError {
     /// The scheduler would learn of it too late, or the model or layout does not allow it.
     #[error("request {}, token {token} exits at depth {depth}, but must lie within {r_min} and {r_max}", request.0)]
-    OutOfRange {
-        /// The request.
-        request: RequestId,
-        /// The output token.
-        token: u32,
-        /// Its exit.
-        depth: Depth,
-        /// The shallowest exit allowed.
-        r_min: Depth,
-        /// Full depth.
-        r_max: Depth,
-    },
+    OutOfRange { request: RequestId, token: u32, depth: Depth, r_min: Depth, r_max: Depth },
     /// The layout keeps nothing for the loops that a token skips.
     #[error(
         "request {}, token {token} exits at depth {depth}, but depth_indexed accepts full-depth exits only \
          (r_max = {r_max}): use last_exited, shared or first_then_shared",
         request.0
     )]
-    DepthIndexed {
-        /// The request.
-        request: RequestId,
-        /// The output token.
-        token: u32,
-        /// Its exit.
-        depth: Depth,
-        /// Full depth.
-        r_max: Depth,
-    },
+    DepthIndexed { request: RequestId, token: u32, depth: Depth, r_max: Depth },
     /// A gate that decides too late for the overlap mode.
     #[error("overlap: lookahead needs exits one loop early: set `lookahead: true` for the gate")]
     NeedsLookahead,
+    /// A gate that the model cannot have.
+    #[error("exits.gate.{field}: {0}", field = .0.field())]
+    Gate(#[from] GateError),
+    /// A position that is read out after every loop stores the coda's keys and values, which the positions behind it would
+    /// read before it has left.
+    #[error(
+        "{} runs the layers behind the loop after every loop, so a sequence can have one position on its way at once, and \
+         this run's window is {window}: take latent_difference, or a window of 1", criterion.name()
+    )]
+    SideBySide {
+        /// The criterion.
+        criterion: Criterion,
+        /// Positions of one sequence on their way at once.
+        window: u32,
+    },
 }
 
 /// Exits under a scheduler's settings, ready to run.
 #[derive(Clone, Debug)]
 pub(super) struct ExitPolicy {
-    exits: Exits,
+    exits: LiveExits,
     gate: Option<Gate>,
     architecture: Architecture,
     trained_lookahead: bool,
@@ -99,19 +108,24 @@ impl Decider {
 }
 
 impl ExitPolicy {
-    /// `trained_lookahead` says that the weights hold a trained lookahead gate.
+    /// `trained_lookahead` says that the weights hold a trained lookahead gate, `window` how many positions of a sequence can
+    /// be on their way at once.
     pub(super) fn new(
-        exits: Exits,
+        exits: LiveExits,
         architecture: &Architecture,
-        config: &SchedulerConfig,
+        (config, window): (&SchedulerConfig, u32),
         trained_lookahead: bool,
     ) -> Result<Self, ExitError> {
         let gate = match exits {
-            Exits::Replay(_) => None,
-            Exits::Gate(spec) => Some(Gate::new(spec, architecture, config.r_max, trained_lookahead)),
+            LiveExits::Replay(_) => None,
+            LiveExits::Gate(spec) => Some(Gate::new(spec, architecture, config.r_max, trained_lookahead)?),
         };
         if config.overlap == Overlap::Lookahead && gate.is_some_and(|gate| !gate.looks_ahead()) {
             return Err(ExitError::NeedsLookahead);
+        }
+        let criterion = exits.criterion(architecture);
+        if criterion.reads_logits() && architecture.coda_layers > 0 && window > 1 {
+            return Err(ExitError::SideBySide { criterion, window });
         }
         let (layout, r_min, r_max) = (config.kv.layout, config.r_min, config.r_max);
         Ok(Self { exits, gate, architecture: architecture.clone(), trained_lookahead, layout, r_min, r_max })
@@ -131,13 +145,13 @@ impl ExitPolicy {
     pub(super) fn decider(&self, rule: Option<ExitRule>) -> Result<Decider, Reject> {
         match (rule, &self.exits) {
             (Some(ExitRule::FullDepth), _) => Ok(Decider::FullDepth),
-            (None, Exits::Replay(_)) => Ok(Decider::Replay),
-            (None, Exits::Gate(_)) => Ok(self.gate.map_or(Decider::FullDepth, Decider::of)),
-            (Some(ExitRule::Threshold { .. }), Exits::Replay(_)) => Err(Reject::Exit(
+            (None, LiveExits::Replay(_)) => Ok(Decider::Replay),
+            (None, LiveExits::Gate(_)) => Ok(self.gate.map_or(Decider::FullDepth, Decider::of)),
+            (Some(ExitRule::Threshold { .. }), LiveExits::Replay(_)) => Err(Reject::Exit(
                 "exits are replayed, so no request can have a threshold of its own: run with a gate".into(),
             )),
-            (Some(ExitRule::Threshold { threshold, min_depth }), Exits::Gate(spec)) => {
-                let spec = GateSpec { threshold, min_depth: min_depth.or(spec.min_depth), ..*spec };
+            (Some(ExitRule::Threshold { threshold, min_depth }), LiveExits::Gate(spec)) => {
+                let spec = GateSpec { threshold: Some(threshold), min_depth: min_depth.or(spec.min_depth), ..*spec };
                 self.gate_of_request(spec).map(Decider::of)
             }
         }
@@ -147,9 +161,8 @@ impl ExitPolicy {
     fn gate_of_request(&self, spec: GateSpec) -> Result<Gate, Reject> {
         let (r_min, r_max) = (self.r_min, self.r_max);
         let refuse = |reason: String| Err(Reject::Exit(reason));
-        if !spec.threshold.is_finite() {
-            return refuse(format!("the threshold must be a number, got {}", spec.threshold));
-        }
+        let gate = Gate::new(spec, &self.architecture, r_max, self.trained_lookahead)
+            .map_err(|error| Reject::Exit(error.to_string()))?;
         if self.layout == Layout::DepthIndexed {
             return refuse(format!(
                 "depth_indexed accepts full-depth exits only (r_max = {r_max}), so no request can have a threshold: \
@@ -161,7 +174,6 @@ impl ExitPolicy {
         {
             return refuse(format!("the minimum depth must be between 1 and r_max = {r_max}, got {depth}"));
         }
-        let gate = Gate::new(spec, &self.architecture, r_max, self.trained_lookahead);
         // A gate that speaks of the next loop does so after the first.
         let fires = if gate.signal == Signal::NextHazard { gate.first.max(Depth(2)) } else { gate.first };
         let earliest = Depth(fires.0.saturating_add(gate.delay)).min(r_max);
@@ -184,7 +196,7 @@ impl ExitPolicy {
     ) -> Result<Option<Depth>, ExitError> {
         let decided = match (decider, &self.exits) {
             (Decider::FullDepth, _) => Some(self.r_max),
-            (Decider::Replay, Exits::Replay(source)) => Some(source.exit_depth(request, token)),
+            (Decider::Replay, LiveExits::Replay(source)) => Some(source.exit_depth(request, token)),
             (Decider::Replay | Decider::Gate(_), _) => memory.leaves_after,
         };
         let Some(depth) = decided else { return Ok(None) };

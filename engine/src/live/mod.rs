@@ -24,11 +24,11 @@ mod work;
 pub use backend::{Backend, Banned, Draw, Lane, NOT_FINITE, Ran, Score, ScoredId, Transfer, Work};
 pub use channel::{Channel, Sender, channel};
 pub use executor::{Live, LiveError};
-pub use exits::{ExitError, Exits};
+pub use exits::{ExitError, LiveExits};
 pub use sampling::choose;
 pub use sequences::random_prompt;
-pub use tables::{Entry, Tables};
-pub use transcripts::{OutputToken, RecordedExits, Transcript, Transcripts};
+pub use tables::{TableEntry, Tables};
+pub use transcripts::{OutputToken, TakenExits, Transcript, Transcripts};
 
 use crate::models::initial_state::InitialState;
 use crate::scheduler::SchedulerConfig;
@@ -40,7 +40,7 @@ pub struct LiveConfig {
     /// The scheduler's settings: pool sizes, layout, depths, overlap and what ends a sequence.
     pub scheduler: SchedulerConfig,
     /// Who leaves the loop when.
-    pub exits: Exits,
+    pub exits: LiveExits,
     /// The seed of prompts that requests do not bring.
     pub prompt_seed: u64,
     /// How tokens are chosen where a request does not say.
@@ -60,7 +60,7 @@ pub struct LiveConfig {
 
 impl LiveConfig {
     /// Greedy tokens, made-up prompts, and all transcripts kept.
-    pub fn new(scheduler: SchedulerConfig, exits: Exits) -> Self {
+    pub fn new(scheduler: SchedulerConfig, exits: LiveExits) -> Self {
         Self {
             scheduler,
             exits,

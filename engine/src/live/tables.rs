@@ -18,7 +18,7 @@ struct Table {
 
 /// An entry that an edit added to a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TableEntry {
     /// The table.
     pub slot: Slot,
     /// Its place there.
@@ -34,7 +34,7 @@ impl Tables {
     }
 
     /// Makes a change and says which entry it added, if any.
-    pub fn apply(&mut self, edit: &TableEdit) -> Option<Entry> {
+    pub fn apply(&mut self, edit: &TableEdit) -> Option<TableEntry> {
         match *edit {
             TableEdit::Admit(slot, request) => {
                 self.slots[slot.index()] = Table { request: Some(request.id), pages: Vec::new() };
@@ -43,7 +43,7 @@ impl Tables {
             TableEdit::Append(slot, page) | TableEdit::Adopt(slot, page) => {
                 let pages = &mut self.slots[slot.index()].pages;
                 pages.push(page);
-                Some(Entry { slot, index: pages.len() - 1, page })
+                Some(TableEntry { slot, index: pages.len() - 1, page })
             }
             TableEdit::Truncate(slot, tokens) => {
                 self.slots[slot.index()].pages.truncate(tokens.div_ceil(self.block_tokens) as usize);

@@ -71,21 +71,19 @@ impl Transcripts {
     }
 
     /// The exits of this run, to be saved or replayed.
-    pub fn recorded_exits(&self) -> RecordedExits {
-        RecordedExits {
-            depths: self.iter().map(|(request, transcript)| (request, transcript.depths.clone())).collect(),
-        }
+    pub fn recorded_exits(&self) -> TakenExits {
+        TakenExits { depths: self.iter().map(|(request, transcript)| (request, transcript.depths.clone())).collect() }
     }
 }
 
 /// The exits that a live run took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordedExits {
+pub struct TakenExits {
     /// By request, one depth an output token; the first, from prefill, is full depth.
     pub depths: BTreeMap<RequestId, Vec<Depth>>,
 }
 
-impl ExitSource for RecordedExits {
+impl ExitSource for TakenExits {
     fn exit_depth(&self, request: RequestId, token: u32) -> Depth {
         let depths = self.depths.get(&request).map(Vec::as_slice).unwrap_or_default();
         match depths.get(token as usize) {

@@ -141,8 +141,8 @@ impl Recorder {
         totals.rows += batch.rows.len() as u64;
         totals.busy_s += (now - outcome.started).as_secs();
         if batch.stage.has_head() {
-            for (row, told) in batch.rows.iter().zip(&outcome.rows) {
-                self.tokens(batch.stage, row, told, now);
+            for (row, row_outcome) in batch.rows.iter().zip(&outcome.rows) {
+                self.tokens(batch.stage, row, row_outcome, now);
             }
         }
         self.last_step = now;
@@ -251,13 +251,13 @@ impl Recorder {
     }
 
     /// The tokens that a row delivers; one that ran late for a sequence that was over delivers nothing.
-    fn tokens(&mut self, stage: Stage, row: &Row, told: &RowOutcome, now: Nanos) {
-        let delivered = row.delivered(told);
+    fn tokens(&mut self, stage: Stage, row: &Row, row_outcome: &RowOutcome, now: Nanos) {
+        let delivered = row.delivered(row_outcome);
         for index in 0..delivered {
-            self.token(stage, row, now, told.finished && !told.failed && index + 1 == delivered);
+            self.token(stage, row, now, row_outcome.finished && !row_outcome.failed && index + 1 == delivered);
         }
         // One that was cancelled before counts as cancelled.
-        if told.failed && self.give_up(row.request) {
+        if row_outcome.failed && self.give_up(row.request) {
             self.counts.failed += 1;
         }
     }

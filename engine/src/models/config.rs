@@ -12,33 +12,17 @@ use crate::units::Depth;
 
 /// Why a folder's JSON file cannot be used.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum ConfigError {
     /// It could not be read.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// It is no JSON object.
     #[error("{}: not a JSON object: {reason}", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// Where it breaks.
-        reason: String,
-    },
+    Json { path: PathBuf, reason: String },
     /// A field that is missing, of another type, or asks for what cannot be done.
     #[error("{}: `{field}`: {reason}", path.display())]
-    Field {
-        /// The file.
-        path: PathBuf,
-        /// The field; a dot leads into an object.
-        field: String,
-        /// What it must be and what it is.
-        reason: String,
-    },
+    Field { path: PathBuf, field: String, reason: String },
 }
 
 /// What a `config.json` says.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A device and the limits of its datasheet (or measured ones).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Device {
+pub struct DeviceSpec {
     /// Its name.
     pub name: String,
     /// Memory bandwidth.
@@ -14,7 +14,7 @@ pub struct Device {
     pub compute_tflops: f64,
 }
 
-impl Device {
+impl DeviceSpec {
     /// Devices whose datasheets are built in (bandwidth; dense bf16 throughput without sparsity).
     const DATASHEETS: [(&'static str, f64, f64); 6] = [
         ("a100-80gb", 2039.0, 312.0),

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::cost::{BucketSizes, Buckets, StageCost};
 use crate::scheduler::StageCosts;
 pub use cost::{HostCost, PrefillCost};
-pub use device::Device;
+pub use device::DeviceSpec;
 pub use graphs::{GraphTimes, Graphs, PromptCost};
 pub use kv_tile::KvTile;
 
@@ -39,7 +39,7 @@ pub struct Profile {
     /// The model it is for, by its architecture's name.
     pub model: String,
     /// What ran it, and its physical limits.
-    pub device: Device,
+    pub device: DeviceSpec,
     /// Where the numbers come from: the measurement's command, date and commit, or a derivation.
     pub source: String,
     /// One application of the core.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Buckets, Device, Graphs, HostCost, KvTile, PrefillCost, Profile, StageCost, Transfer};
+use super::{Buckets, DeviceSpec, Graphs, HostCost, KvTile, PrefillCost, Profile, StageCost, Transfer};
 use crate::architecture::Architecture;
 
 impl Profile {
     /// What the device's physical limits allow for a model, in bf16: weights streamed once per launch, or two FLOPs per
     /// parameter and row, whichever takes longer, plus the KV streamed. No overheads, no padding.
-    pub fn roofline(device: &Device, model: &Architecture) -> Self {
+    pub fn roofline(device: &DeviceSpec, model: &Architecture) -> Self {
         let bytes_per_ms = device.bandwidth_gb_per_s * 1e6;
         let flops_per_us = device.compute_tflops * 1e6;
         let stage = |params: u64, kv_bytes: u64| StageCost {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_roofline_streams_the_weights_once_per_loop() {
-        let device = Device { name: "measured".into(), bandwidth_gb_per_s: 4290.0, compute_tflops: 989.0 };
+        let device = DeviceSpec { name: "measured".into(), bandwidth_gb_per_s: 4290.0, compute_tflops: 989.0 };
         let floor_ms = |model: &str, rows: u32| {
             let model = Architecture::builtin(model).expect("built in");
             Profile::roofline(&device, &model).core.time_ms(rows, u64::from(rows) * 512)

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::StageCosts;
+use crate::architecture::Architecture;
 use crate::layout::Layout;
 use crate::units::Depth;
 
@@ -144,6 +145,30 @@ pub struct ConfigError {
 }
 
 impl SchedulerConfig {
+    /// A model's, with the paper's Table 1 for all that is not the model's: refill with K = 1, 64 slots, 20,480 blocks of
+    /// 16 tokens.
+    pub fn of(model: &Architecture) -> Self {
+        Self {
+            mode: Mode::Refill { min_coda_batch: 1 },
+            overlap: Overlap::Lookahead,
+            finish: Finish::Length,
+            max_num_seqs: 64,
+            max_num_batched_tokens: 8192,
+            min_free_slots: 8,
+            max_context_tokens: 16_384,
+            r_max: model.r_max,
+            r_min: model.r_min,
+            kv: KvConfig {
+                layout: Layout::Shared,
+                blocks: 20_480,
+                block_tokens: 16,
+                headroom_blocks: 0,
+                pressure: Pressure::Reserve,
+                boundary_layers: model.has_boundary_layers(),
+            },
+        }
+    }
+
     /// Checks what the scheduler relies on.
     ///
     /// # Errors

@@ -138,40 +138,20 @@ pub struct Settled {
 
 /// Why a request can never be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum Refusal {
     /// Without a prompt, or without an output.
     #[error("prompt {prompt_tokens}, output {max_output_tokens} tokens: both must be at least 1")]
-    Empty {
-        /// Its prompt.
-        prompt_tokens: u32,
-        /// Its longest output.
-        max_output_tokens: u32,
-    },
+    Empty { prompt_tokens: u32, max_output_tokens: u32 },
     /// Its number means that a slot is free.
     #[error("request {} has the one number that no request can have", .0.0)]
     Number(RequestId),
     /// Longer than the context limit.
     #[error("prompt {prompt_tokens} + output {max_output_tokens} tokens exceed the context limit of {limit} tokens")]
-    Context {
-        /// Its prompt.
-        prompt_tokens: u32,
-        /// Its longest output.
-        max_output_tokens: u32,
-        /// `max_context_tokens`.
-        limit: u32,
-    },
+    Context { prompt_tokens: u32, max_output_tokens: u32, limit: u32 },
     /// Larger than the whole pool.
     #[error("prompt {prompt_tokens} + output {max_output_tokens} tokens need {needed} KV blocks, the pool has {total}")]
-    Pool {
-        /// Its prompt.
-        prompt_tokens: u32,
-        /// Its longest output.
-        max_output_tokens: u32,
-        /// Blocks it would take, all planes.
-        needed: u64,
-        /// Blocks there are.
-        total: u64,
-    },
+    Pool { prompt_tokens: u32, max_output_tokens: u32, needed: u64, total: u64 },
 }
 
 impl Scheduler {
@@ -211,7 +191,7 @@ impl Scheduler {
         })
     }
 
-    /// What it was told.
+    /// What it was row_outcome.
     pub fn config(&self) -> &SchedulerConfig {
         &self.config
     }
@@ -276,17 +256,17 @@ impl Scheduler {
         match stage {
             Stage::Core => {
                 self.core_in_flight -= 1;
-                for (row, told) in outcome.batch.rows.iter().zip(&outcome.rows) {
+                for (row, row_outcome) in outcome.batch.rows.iter().zip(&outcome.rows) {
                     let sequence = &mut self.sequences[row.slot.index()];
                     // The slot may hold another token by now, or another sequence.
-                    if told.leaves_after.is_some() && sequence.is_making(row) {
-                        sequence.leaves_after = told.leaves_after;
+                    if row_outcome.leaves_after.is_some() && sequence.is_making(row) {
+                        sequence.leaves_after = row_outcome.leaves_after;
                     }
                 }
             }
             Stage::Prefill | Stage::Coda | Stage::Forward if self.config.finish == Finish::Eos => {
-                for (row, told) in outcome.batch.rows.iter().zip(&outcome.rows) {
-                    if told.finished {
+                for (row, row_outcome) in outcome.batch.rows.iter().zip(&outcome.rows) {
+                    if row_outcome.finished {
                         self.end(row);
                     }
                 }

@@ -27,7 +27,8 @@ fn oracle(model: &DenseModel, group: &Group, case: &Case) -> Transcripts {
             initial: &|position, channel| {
                 f64::from(config.initial_state.value(position as u32, channel as u32, model.noise_std()))
             },
-            leaves: &|token, states| states.len() > usize::from(group.exit(id, token as u32).0),
+            leaves: &|token| token.depth() >= usize::from(group.exit(id, token.index as u32).0),
+            reads_logits: false,
         });
         for (index, logits) in generated.logits.into_iter().enumerate() {
             let token = OutputToken {

@@ -7,7 +7,7 @@ use engine::executor::{Executor, VirtualClock};
 use engine::layout::Layout;
 use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::live::weights::Weights;
-use engine::live::{Exits, LiveConfig};
+use engine::live::{LiveConfig, LiveExits};
 use engine::request::{Arrival, Request, RequestId};
 use engine::units::{Depth, Nanos};
 
@@ -33,7 +33,7 @@ fn token(epoch: u32) -> [(Stage, Row); 4] {
 
 #[test]
 fn what_an_older_epoch_did_is_ignored() {
-    let exits = Exits::Replay(Arc::new(Scattered { r_min: 2, r_max: 2 }));
+    let exits = LiveExits::Replay(Arc::new(Scattered { r_min: 2, r_max: 2 }));
     let run = Run::of("tiny-ouro", Layout::LastExited, exits.clone());
     // Two positions, so that the token chosen behind the first does not take the place of its own input.
     let config = LiveConfig { window: 2, keep_logits: true, ..run.live() };

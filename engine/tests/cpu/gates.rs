@@ -1,10 +1,11 @@
 //! The models' own exits, live: against the dense reference, under every schedule, recorded and replayed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use engine::architecture::Family;
 use engine::layout::Layout;
-use engine::live::Exits;
+use engine::live::LiveExits;
 use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::live::weights::Weights;
 use engine::models::gate::GateSpec;
@@ -12,11 +13,11 @@ use engine::request::RequestId;
 use engine::scheduler::{Mode, Overlap};
 use engine::units::Depth;
 
-use crate::dense_reference::{DenseModel, Job, Vector};
+use crate::dense_reference::{DenseModel, Job, Token, Vector, distance};
 use crate::serve::{MODELS, OVERLAPS, Run, Served, model};
 
-fn gate(threshold: f32, lookahead: bool) -> Exits {
-    Exits::Gate(GateSpec { threshold, min_depth: None, lookahead })
+fn gate(threshold: f32, lookahead: bool) -> LiveExits {
+    LiveExits::Gate(GateSpec { lookahead, ..GateSpec::at(threshold) })
 }
 
 /// A threshold at which a tiny model uses most of its depths.
@@ -24,10 +25,11 @@ fn middling(model: &str) -> f32 {
     if model == "tiny-ouro" { 0.35 } else { 0.28 }
 }
 
-/// What makes a token leave after the last of its states (`[0]` is the first, `[r]` follows loop r).
-type Criterion<'a> = &'a dyn Fn(&DenseModel, &[Vector]) -> bool;
+/// What makes a token leave after the last of its states.
+pub(crate) type Leaves<'a> = &'a dyn Fn(&DenseModel, &Token<'_>) -> bool;
 
-fn agrees_with_the_reference(run: &Run, criterion: Criterion<'_>, what: &str) {
+/// Compares tokens and exits with the dense reference's, and gives the depths.
+pub(crate) fn agrees_with_the_reference(run: &Run, reads_logits: bool, leaves: Leaves<'_>, what: &str) -> BTreeSet<u8> {
     let architecture = model(run.model);
     let served = run.serve_in::<f32>();
     let dense = DenseModel::new(&architecture, &run.weights, false);
@@ -42,15 +44,19 @@ fn agrees_with_the_reference(run: &Run, criterion: Criterion<'_>, what: &str) {
             initial: &|position, channel| {
                 f64::from(run.initial_state().value(position as u32, channel as u32, architecture.noise_std()))
             },
-            leaves: &|_, states| criterion(&dense, states),
+            leaves: &|token| leaves(&dense, token),
+            reads_logits,
         });
         let depths: Vec<usize> = transcript.depths.iter().map(|depth| usize::from(depth.0)).collect();
         assert_eq!(depths, generated.depths, "{what}: exit depths of request {request}");
         assert_eq!(transcript.output, generated.tokens, "{what}: tokens of request {request}");
     }
-    let depths = served.decoded_depths();
-    let spread: std::collections::BTreeSet<u8> = depths.into_iter().collect();
-    assert!(spread.len() > 1, "{what}: exits at {spread:?} only test little");
+    served.decoded_depths().into_iter().collect()
+}
+
+fn spreads_as_the_reference_does(run: &Run, leaves: Leaves<'_>, what: &str) {
+    let depths = agrees_with_the_reference(run, false, leaves, what);
+    assert!(depths.len() > 1, "{what}: exits at {depths:?} only test little");
 }
 
 /// 1 - the product of (1 - hazard).
@@ -65,34 +71,32 @@ fn ouro_leaves_where_the_reference_does() {
     };
     let run = |q, lookahead| Run { r_min: Depth(1), ..Run::of("tiny-ouro", Layout::LastExited, gate(q, lookahead)) };
     for q in [0.35, 0.5] {
-        let at_once = |dense: &DenseModel, s: &[Vector]| released(dense, s, s.len() - 1) >= f64::from(q);
-        agrees_with_the_reference(&run(q, false), &at_once, &format!("released gate, q = {q}"));
-        let late = |dense: &DenseModel, s: &[Vector]| s.len() > 2 && released(dense, s, s.len() - 2) >= f64::from(q);
-        agrees_with_the_reference(&run(q, true), &late, &format!("delayed gate, q = {q}"));
+        let at_once = |dense: &DenseModel, t: &Token<'_>| released(dense, t.states, t.depth()) >= f64::from(q);
+        spreads_as_the_reference_does(&run(q, false), &at_once, &format!("released gate, q = {q}"));
+        let late = |dense: &DenseModel, t: &Token<'_>| {
+            t.depth() > 1 && released(dense, t.states, t.depth() - 1) >= f64::from(q)
+        };
+        spreads_as_the_reference_does(&run(q, true), &late, &format!("delayed gate, q = {q}"));
         // The trained gate speaks of the next loop; only the first loop's hazard is the released gate's.
-        let ahead = |dense: &DenseModel, s: &[Vector]| {
-            let first = dense.hazard("model.early_exit_gate", &s[1]);
-            let next = s[1..s.len() - 1].iter().map(|state| dense.hazard("lookahead_gate", state));
-            s.len() > 2 && cdf(std::iter::once(first).chain(next)) >= f64::from(q)
+        let ahead = |dense: &DenseModel, t: &Token<'_>| {
+            let first = dense.hazard("model.early_exit_gate", &t.states[1]);
+            let next = t.states[1..t.depth()].iter().map(|state| dense.hazard("lookahead_gate", state));
+            t.depth() > 1 && cdf(std::iter::once(first).chain(next)) >= f64::from(q)
         };
         let weights = Weights::random_with_optional(&model("tiny-ouro"), 5);
-        agrees_with_the_reference(&Run { weights, ..run(q, true) }, &ahead, &format!("trained gate, q = {q}"));
+        spreads_as_the_reference_does(&Run { weights, ..run(q, true) }, &ahead, &format!("trained gate, q = {q}"));
     }
 }
 
 #[test]
 fn huginn_leaves_where_the_reference_does() {
-    let distance = |states: &[Vector], depth: usize| {
-        let length = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
-        let change = length(&mut states[depth].iter().zip(&states[depth - 1]).map(|(s, p)| s - p));
-        change / length(&mut states[depth].iter().copied())
-    };
     for threshold in [0.28, 0.5] {
         let run = |late| Run::of("tiny-huginn", Layout::LastExited, gate(threshold, late));
-        let at_once = |_: &DenseModel, s: &[Vector]| s.len() > 2 && distance(s, s.len() - 1) < f64::from(threshold);
-        agrees_with_the_reference(&run(false), &at_once, &format!("threshold {threshold}"));
-        let late = |_: &DenseModel, s: &[Vector]| s.len() > 3 && distance(s, s.len() - 2) < f64::from(threshold);
-        agrees_with_the_reference(&run(true), &late, &format!("threshold {threshold}, one loop late"));
+        let below = |t: &Token<'_>, at: usize| at > 1 && distance(&t.states[..=at]) < f64::from(threshold);
+        let at_once = |_: &DenseModel, t: &Token<'_>| below(t, t.depth());
+        spreads_as_the_reference_does(&run(false), &at_once, &format!("threshold {threshold}"));
+        let late = |_: &DenseModel, t: &Token<'_>| below(t, t.depth() - 1);
+        spreads_as_the_reference_does(&run(true), &late, &format!("threshold {threshold}, one loop late"));
     }
 }
 
@@ -123,7 +127,7 @@ fn recorded_exits_replay_to_the_same_batches_and_tokens() {
         for overlap in OVERLAPS {
             let run = Run { overlap, ..Run::of(model, Layout::LastExited, gate(middling(model), true)) };
             let recorded = run.serve();
-            let exits = Exits::Replay(Arc::new(recorded.transcripts.recorded_exits()));
+            let exits = LiveExits::Replay(Arc::new(recorded.transcripts.recorded_exits()));
             let replayed = Run { exits, ..run }.serve();
             assert_eq!(replayed.batches, recorded.batches, "{model}, {overlap:?}");
             replayed.assert_equals(&recorded, model);

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod conformance;
+mod criteria;
 mod dense_reference;
 mod ends;
 mod eos;

@@ -6,7 +6,7 @@ use engine::inbox::Replay;
 use engine::layout::Layout;
 use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::live::weights::Weights;
-use engine::live::{Exits, LiveConfig, Transcripts};
+use engine::live::{LiveConfig, LiveExits, Transcripts};
 use engine::models::gate::GateSpec;
 use engine::request::{Arrival, RequestId};
 use engine::scheduler::{Finish, Mode, Overlap, Scheduler};
@@ -31,8 +31,8 @@ fn executor(run: &Run, config: LiveConfig) -> CpuExecutor {
     CpuExecutor::<bf16>::new(&model(run.model), &Weights::random(&model(run.model), 5), config, options).unwrap()
 }
 
-fn gate(threshold: f32) -> Exits {
-    Exits::Gate(GateSpec { threshold, min_depth: None, lookahead: true })
+fn gate(threshold: f32) -> LiveExits {
+    LiveExits::Gate(GateSpec { lookahead: true, ..GateSpec::at(threshold) })
 }
 
 #[test]

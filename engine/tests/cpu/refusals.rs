@@ -2,7 +2,7 @@
 
 use engine::inbox::Replay;
 use engine::layout::Layout;
-use engine::live::Exits;
+use engine::live::LiveExits;
 use engine::models::gate::GateSpec;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Finish, Overlap};
@@ -12,8 +12,8 @@ use engine::units::{Depth, Nanos};
 use crate::serve::Run;
 use crate::stream::{End, stream, stream_as};
 
-fn gate(threshold: f32) -> Exits {
-    Exits::Gate(GateSpec { threshold, min_depth: None, lookahead: true })
+fn gate(threshold: f32) -> LiveExits {
+    LiveExits::Gate(GateSpec { lookahead: true, ..GateSpec::at(threshold) })
 }
 
 fn of_size(prompt_tokens: u32, max_output_tokens: u32) -> Submission {

@@ -11,7 +11,7 @@ use engine::inbox::replay;
 use engine::layout::Layout;
 use engine::live::cpu::{CpuError, CpuExecutor, CpuOptions, Element, bf16};
 use engine::live::weights::Weights;
-use engine::live::{Exits, LiveConfig, Transcripts};
+use engine::live::{LiveConfig, LiveExits, Transcripts};
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
@@ -36,7 +36,7 @@ pub(crate) struct Run {
     pub(crate) mode: Mode,
     pub(crate) overlap: Overlap,
     pub(crate) layout: Layout,
-    pub(crate) exits: Exits,
+    pub(crate) exits: LiveExits,
     pub(crate) r_min: Depth,
     pub(crate) max_num_seqs: u32,
     pub(crate) max_num_batched_tokens: u32,
@@ -72,7 +72,7 @@ fn weights(name: &str) -> Weights {
 
 impl Run {
     /// Refill, synchronous, whole prompts, plenty of room.
-    pub(crate) fn of(model: &'static str, layout: Layout, exits: Exits) -> Self {
+    pub(crate) fn of(model: &'static str, layout: Layout, exits: LiveExits) -> Self {
         Self {
             model,
             mode: Mode::Refill { min_coda_batch: 1 },
@@ -131,6 +131,7 @@ impl Run {
     /// What the executor is told.
     pub(crate) fn live(&self) -> LiveConfig {
         let architecture = model(self.model);
+        let defaults = SchedulerConfig::of(&architecture);
         let scheduler = SchedulerConfig {
             mode: self.mode,
             overlap: self.overlap,
@@ -139,16 +140,15 @@ impl Run {
             max_num_batched_tokens: self.max_num_batched_tokens,
             min_free_slots: 1,
             max_context_tokens: 256,
-            r_max: architecture.r_max,
             r_min: self.r_min,
             kv: KvConfig {
                 layout: self.layout,
                 blocks: self.blocks,
                 block_tokens: 4,
-                headroom_blocks: 0,
                 pressure: self.pressure,
-                boundary_layers: architecture.prelude_layers > 0,
+                ..defaults.kv
             },
+            ..defaults
         };
         LiveConfig {
             prompt_seed: 4,
@@ -227,11 +227,11 @@ impl ExitSource for Scattered {
     }
 }
 
-pub(crate) fn early(model_name: &str) -> Exits {
-    Exits::Replay(Arc::new(Scattered { r_min: 2, r_max: model(model_name).r_max.0 }))
+pub(crate) fn early(model_name: &str) -> LiveExits {
+    LiveExits::Replay(Arc::new(Scattered { r_min: 2, r_max: model(model_name).r_max.0 }))
 }
 
-pub(crate) fn full_depth(model_name: &str) -> Exits {
+pub(crate) fn full_depth(model_name: &str) -> LiveExits {
     let r_max = model(model_name).r_max.0;
-    Exits::Replay(Arc::new(Scattered { r_min: r_max, r_max }))
+    LiveExits::Replay(Arc::new(Scattered { r_min: r_max, r_max }))
 }

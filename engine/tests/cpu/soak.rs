@@ -12,9 +12,9 @@ use engine::live::channel;
 use engine::live::cpu::{CpuExecutor, CpuOptions};
 use engine::live::wall_clock::WallClock;
 use engine::live::weights::Weights;
-use engine::live::{Exits, LiveConfig};
+use engine::live::{LiveConfig, LiveExits};
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
+use engine::scheduler::{KvConfig, Scheduler, SchedulerConfig};
 use engine::submission::{ExitRule, Sampling, Submission};
 use engine::units::{Depth, Nanos};
 
@@ -100,26 +100,14 @@ fn submission(id: u32) -> Submission {
 #[test]
 fn requests_that_are_over_leave_nothing_behind() {
     let architecture = micro();
+    let defaults = SchedulerConfig::of(&architecture);
     let scheduler = SchedulerConfig {
-        mode: Mode::Refill { min_coda_batch: 1 },
-        overlap: Overlap::Lookahead,
-        finish: Finish::Length,
-        max_num_seqs: 64,
         max_num_batched_tokens: 256,
-        min_free_slots: 8,
         max_context_tokens: 8,
-        r_max: architecture.r_max,
-        r_min: architecture.r_min,
-        kv: KvConfig {
-            layout: Layout::LastExited,
-            blocks: 3 * 128,
-            block_tokens: 4,
-            headroom_blocks: 0,
-            pressure: Pressure::Reserve,
-            boundary_layers: false,
-        },
+        kv: KvConfig { layout: Layout::LastExited, blocks: 3 * 128, block_tokens: 4, ..defaults.kv },
+        ..defaults
     };
-    let exits = Exits::Replay(Arc::new(Scattered { r_min: 2, r_max: 3 }));
+    let exits = LiveExits::Replay(Arc::new(Scattered { r_min: 2, r_max: 3 }));
     let config = LiveConfig { keep_transcripts: false, ..LiveConfig::new(scheduler, exits) };
     let weights = Weights::random(&architecture, 3);
     let options = CpuOptions { threads: 1, ..CpuOptions::default() };

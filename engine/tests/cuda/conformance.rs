@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use engine::architecture::Architecture;
 use engine::live::Transcripts;
-use engine::live::conformance::{self, Case, Group, compare, groups, play};
+use engine::live::conformance::{self, Case, Group, compare, groups, hear, play};
 use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
-use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
+use engine::live::cuda::{CudaDevice, CudaExecutor, CudaModel, CudaOptions, WeightSource};
 use engine::live::weights::Weights;
+use engine::models::criterion::Criterion;
 
 /// Two bf16 computations of a random model part ways by as much; `rounding_is_all_that_differs` shows that neither is
 /// nearer to the truth.
@@ -29,7 +30,7 @@ fn conforms(model: &str, graphs: bool) {
 
 fn conforms_of(architecture: Architecture, graphs: bool) {
     let weights = Weights::random(&architecture, 11);
-    let device = Device::open(0).unwrap();
+    let device = CudaDevice::open(0).unwrap();
     let on_device = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 11 }).unwrap();
     let options = CudaOptions { batch_invariant: true, graphs };
     let mut known: BTreeMap<String, Transcripts> = BTreeMap::new();
@@ -99,7 +100,7 @@ fn the_fast_mode_agrees_with_the_cpu() {
     for model in ["tiny-ouro", "tiny-huginn"] {
         let architecture = Architecture::builtin(model).unwrap();
         let weights = Weights::random(&architecture, 11);
-        let device = Device::open(0).unwrap();
+        let device = CudaDevice::open(0).unwrap();
         let on_device = CudaModel::new(&device, &architecture, WeightSource::Loaded(&weights)).unwrap();
         let mut largest: f64 = 0.0;
         for group in groups(&architecture) {
@@ -125,7 +126,7 @@ fn prompts_are_as_probable_as_on_the_cpu() {
     for model in ["tiny-ouro", "tiny-huginn"] {
         let architecture = Architecture::builtin(model).unwrap();
         let weights = Weights::random(&architecture, 11);
-        let device = Device::open(0).unwrap();
+        let device = CudaDevice::open(0).unwrap();
         let on_device = CudaModel::new(&device, &architecture, WeightSource::Loaded(&weights)).unwrap();
         let (mut squares, mut count, mut size) = (0.0, 0, 0.0_f64);
         for group in groups(&architecture) {
@@ -163,7 +164,7 @@ fn prompts_are_as_probable_as_on_the_cpu() {
 fn rounding_is_all_that_differs() {
     for model in ["tiny-ouro", "tiny-huginn"] {
         let architecture = Architecture::builtin(model).unwrap();
-        let device = Device::open(0).unwrap();
+        let device = CudaDevice::open(0).unwrap();
         let (mut on_cpu, mut on_gpu) = (0.0, 0.0);
         for seed in 11..15 {
             let weights = Weights::random(&architecture, seed);
@@ -188,5 +189,40 @@ fn rounding_is_all_that_differs() {
             on_gpu / 24.0
         );
         assert!(on_gpu < 1.3 * on_cpu, "{model}: {on_gpu} against {on_cpu}");
+    }
+}
+
+/// What the device tells of every loop lies as near to the CPU's as two bf16 computations do; `readout.rs` has the kernel's
+/// own test, on given logits.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn exit_signals_conform() {
+    let device = CudaDevice::open(0).unwrap();
+    for name in ["tiny-huginn", "tiny-recurrent-llama", "tiny-nanbeige", "tiny-ouro"] {
+        let architecture = Architecture::builtin(name).unwrap();
+        let weights = Weights::random(&architecture, 11);
+        let on_device = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 11 }).unwrap();
+        for criterion in Criterion::ALL {
+            if criterion == Criterion::Hazard && name != "tiny-ouro" {
+                continue;
+            }
+            for graphs in [true, false] {
+                let error = conformance::run_signals(
+                    &architecture,
+                    criterion,
+                    |config| CudaExecutor::new(&on_device, config, CudaOptions { batch_invariant: true, graphs }),
+                    |group, case, config| {
+                        let options = CpuOptions { threads: 2, ..CpuOptions::default() };
+                        let executor = CpuExecutor::<bf16>::new(&architecture, &weights, config, options).unwrap();
+                        hear(&architecture, executor, group, case).unwrap()
+                    },
+                    if criterion == Criterion::ArgmaxStability { 0.1 } else { 0.05 },
+                );
+                let error = error.unwrap_or_else(|failure| panic!("{failure}"));
+                let (compared, largest) = (error.compared, error.max_error);
+                println!("{name}, {}, graphs {graphs}: {compared} signals, error {largest:.1e}", criterion.name());
+                assert!(compared > 60, "{name}: {compared} signals");
+            }
+        }
     }
 }

@@ -10,10 +10,11 @@ use engine::executor::{ExitSource, VirtualClock};
 use engine::inbox::{Replay, replay};
 use engine::layout::Layout;
 use engine::live::cpu::bf16;
-use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
+use engine::live::cuda::{CudaDevice, CudaExecutor, CudaModel, CudaOptions, WeightSource};
 use engine::live::weights::Weights;
 use engine::live::weights::tensor::Tensor;
-use engine::live::{Exits, LiveConfig, Transcripts, choose};
+use engine::live::{LiveConfig, LiveExits, Transcripts, choose};
+use engine::models::criterion::Criterion;
 use engine::models::gate::GateSpec;
 use engine::models::initial_state::InitialState;
 use engine::request::{Arrival, Request, RequestId};
@@ -30,7 +31,7 @@ struct Serve {
     model: &'static str,
     mode: Mode,
     overlap: Overlap,
-    exits: Exits,
+    exits: LiveExits,
     max_num_seqs: u32,
     blocks: u32,
     pressure: Pressure,
@@ -67,7 +68,7 @@ impl Serve {
             model,
             mode: Mode::Refill { min_coda_batch: 1 },
             overlap: Overlap::Lookahead,
-            exits: Exits::Replay(Arc::new(Scattered)),
+            exits: LiveExits::Replay(Arc::new(Scattered)),
             max_num_seqs: 5,
             blocks: 8192,
             pressure: Pressure::Reserve,
@@ -86,6 +87,7 @@ impl Serve {
 
     fn config(&self) -> LiveConfig {
         let architecture = Architecture::builtin(self.model).unwrap();
+        let defaults = SchedulerConfig::of(&architecture);
         let scheduler = SchedulerConfig {
             mode: self.mode,
             overlap: self.overlap,
@@ -94,16 +96,15 @@ impl Serve {
             max_num_batched_tokens: 1024,
             min_free_slots: 1,
             max_context_tokens: 512,
-            r_max: architecture.r_max,
             r_min: Depth(2),
             kv: KvConfig {
                 layout: Layout::LastExited,
                 blocks: self.blocks,
                 block_tokens: 4,
-                headroom_blocks: 0,
                 pressure: self.pressure,
-                boundary_layers: architecture.prelude_layers > 0,
+                ..defaults.kv
             },
+            ..defaults
         };
         LiveConfig {
             prompt_seed: 4,
@@ -120,7 +121,7 @@ impl Serve {
     fn executor_of(&self, config: LiveConfig) -> CudaExecutor {
         let architecture = Architecture::builtin(self.model).unwrap();
         let options = CudaOptions { batch_invariant: true, ..CudaOptions::default() };
-        let device = Device::open(0).unwrap();
+        let device = CudaDevice::open(0).unwrap();
         let model = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 5 }).unwrap();
         CudaExecutor::new(&model, config, options).unwrap()
     }
@@ -216,7 +217,7 @@ fn recomputing_makes_progress_while_tokens_are_on_their_way() {
 #[ignore = "needs a CUDA device"]
 fn gates_leave_at_several_depths_and_a_schedule_does_not_change_them() {
     for (model, threshold) in [("tiny-ouro", 0.6), ("tiny-huginn", 0.3)] {
-        let gate = Exits::Gate(GateSpec { threshold, min_depth: None, lookahead: true });
+        let gate = LiveExits::Gate(GateSpec { lookahead: true, ..GateSpec::at(threshold) });
         let run = Serve { exits: gate, ..Serve::of(model) };
         let (expected, _) = Serve { max_num_seqs: 1, ..run.clone() }.run();
         let (got, _) = run.run();
@@ -226,6 +227,38 @@ fn gates_leave_at_several_depths_and_a_schedule_does_not_change_them() {
         depths.dedup();
         println!("{model}: depths {depths:?}");
         assert!(depths.len() > 1, "{model}: exits at {depths:?} only");
+    }
+}
+
+/// Tokens leave at several depths by each, in graphs, and a renewed executor with another criterion would lack them.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn criteria_of_the_logits_leave_at_several_depths_and_a_schedule_does_not_change_them() {
+    for (model, criterion, threshold) in [
+        ("tiny-ouro", Criterion::Kl, 0.08),
+        ("tiny-ouro", Criterion::LatentDifference, 0.4),
+        ("tiny-huginn", Criterion::EntropyDifference, 0.02),
+        ("tiny-huginn", Criterion::Kl, 0.1),
+        ("tiny-huginn", Criterion::ArgmaxStability, 2.0),
+        ("tiny-recurrent-llama", Criterion::Kl, 0.1),
+    ] {
+        let what = format!("{model}, {}", criterion.name());
+        let gate = GateSpec { criterion: Some(criterion), lookahead: true, ..GateSpec::at(threshold) };
+        let run = Serve { exits: LiveExits::Gate(gate), ..Serve::of(model) };
+        let (expected, _) = Serve { max_num_seqs: 1, mode: Mode::NoRefill, ..run.clone() }.run();
+        for overlap in [Overlap::Synchronous, Overlap::Lookahead] {
+            let mut executor = Serve { overlap, ..run.clone() }.executor();
+            let (got, _) = Serve { overlap, ..run.clone() }.run_on(&mut executor);
+            assert_same(&got, &expected, &what);
+            let replayed = Serve { overlap, ..Serve::of(model) };
+            assert!(!executor.renew(replayed.config()).unwrap(), "{what}: replayed exits need other graphs");
+        }
+        let mut depths: Vec<u8> =
+            expected.iter().flat_map(|(_, t)| t.depths[1..].iter().map(|depth| depth.0)).collect();
+        depths.sort_unstable();
+        depths.dedup();
+        println!("{what}: depths {depths:?}");
+        assert!(depths.len() > 1, "{what}: exits at {depths:?} only");
     }
 }
 
@@ -309,7 +342,7 @@ fn scores_are_told_once_and_depend_on_no_schedule() {
 fn whoever_reads_a_broken_token_fails_alone() {
     let architecture = Architecture::builtin("tiny-ouro").unwrap();
     let run = Serve { finish: Finish::Eos, ..Serve::of("tiny-ouro") };
-    let device = Device::open(0).unwrap();
+    let device = CudaDevice::open(0).unwrap();
     let serve = |weights: &Weights| {
         let model = CudaModel::new(&device, &architecture, WeightSource::Loaded(weights)).unwrap();
         let options = CudaOptions { batch_invariant: true, ..CudaOptions::default() };

@@ -14,10 +14,10 @@ use engine::layout::Layout;
 use engine::live::cpu::{CpuExecutor, CpuOptions, Element, bf16};
 use engine::live::weights::Weights;
 use engine::live::weights::folder::ModelFolder;
-use engine::live::{Backend, Exits, Live, LiveConfig, Transcript};
+use engine::live::{Backend, Live, LiveConfig, LiveExits, Transcript};
 use engine::models::gate::GateSpec;
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
+use engine::scheduler::{Finish, KvConfig, Overlap, Scheduler, SchedulerConfig};
 use engine::submission::Submission;
 use engine::units::{Depth, Nanos};
 
@@ -45,8 +45,8 @@ struct Ask {
 impl Ask {
     fn config(&self, folder: &ModelFolder) -> LiveConfig {
         let architecture = folder.architecture();
+        let defaults = SchedulerConfig::of(architecture);
         let scheduler = SchedulerConfig {
-            mode: Mode::Refill { min_coda_batch: 1 },
             overlap: Overlap::Asynchronous,
             finish: if self.end.is_some() { Finish::Eos } else { Finish::Length },
             max_num_seqs: 8,
@@ -55,22 +55,16 @@ impl Ask {
             max_context_tokens: 256,
             r_max: Depth(self.loops),
             r_min: Depth(1),
-            kv: KvConfig {
-                layout: self.layout,
-                blocks: 4096,
-                block_tokens: 4,
-                headroom_blocks: 0,
-                pressure: Pressure::Reserve,
-                boundary_layers: architecture.boundary_kv_bytes() > 0,
-            },
+            kv: KvConfig { layout: self.layout, blocks: 4096, block_tokens: 4, ..defaults.kv },
+            ..defaults
         };
         let never = folder.config.exit_threshold;
-        let full = GateSpec { threshold: if never > 0.0 { 1.0 } else { 0.0 }, min_depth: None, lookahead: false };
-        let gate = self.threshold.map_or(full, |threshold| GateSpec { threshold, ..full });
+        let full = GateSpec::at(if never > 0.0 { 1.0 } else { 0.0 });
+        let gate = self.threshold.map_or(full, GateSpec::at);
         LiveConfig {
             end_tokens: self.end.into_iter().collect(),
             keep_logits: true,
-            ..LiveConfig::new(scheduler, Exits::Gate(gate))
+            ..LiveConfig::new(scheduler, LiveExits::Gate(gate))
         }
     }
 }
@@ -255,11 +249,11 @@ fn in_bf16_logits_lie_in_the_bands_of_the_models_own_code() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn on_a_gpu_logits_lie_in_the_bands_of_the_models_own_code() {
-    use engine::live::cuda::{CudaExecutor, CudaModel, CudaOptions, Device, WeightSource};
+    use engine::live::cuda::{CudaDevice, CudaExecutor, CudaModel, CudaOptions, WeightSource};
 
     for batch_invariant in [false, true] {
         bands(&|folder, ask, prompts| {
-            let (device, weights) = (Device::open(0).unwrap(), folder.weights().unwrap());
+            let (device, weights) = (CudaDevice::open(0).unwrap(), folder.weights().unwrap());
             let model = CudaModel::new(&device, folder.architecture(), WeightSource::Loaded(&weights)).unwrap();
             let options = CudaOptions { batch_invariant, ..CudaOptions::default() };
             serve(&mut CudaExecutor::new(&model, ask.config(folder), options).unwrap(), ask, prompts)

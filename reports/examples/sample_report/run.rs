@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
+use engine::architecture::Architecture;
 use engine::batch::{Batch, Outcome, RowOutcome, Stage};
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{Clock, Executor, Reject, VirtualClock};
 use engine::inbox::replay;
-use engine::layout::Layout;
 use engine::metrics::Recorder;
 use engine::models::counter::{STRIDE, mix};
 use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
+use engine::scheduler::{KvConfig, Mode, Overlap, Scheduler, SchedulerConfig};
 use engine::submission::Submission;
 use engine::units::{Depth, Nanos};
 
@@ -21,24 +21,14 @@ pub(crate) const KV_BLOCKS: u32 = 4096;
 
 /// A scheduler with the paper's settings and a smaller pool.
 pub(crate) fn scheduler(mode: Mode) -> Scheduler {
+    let defaults = SchedulerConfig::of(&Architecture::builtin("ouro-1.4b").expect("built in"));
     Scheduler::new(SchedulerConfig {
         mode,
         overlap: Overlap::Synchronous,
-        finish: Finish::Length,
         max_num_seqs: MAX_NUM_SEQS,
-        max_num_batched_tokens: 8192,
-        min_free_slots: 8,
         max_context_tokens: 4096,
-        r_max: Depth(4),
-        r_min: Depth(2),
-        kv: KvConfig {
-            layout: Layout::Shared,
-            blocks: KV_BLOCKS,
-            block_tokens: 16,
-            headroom_blocks: 0,
-            pressure: Pressure::Reserve,
-            boundary_layers: false,
-        },
+        kv: KvConfig { blocks: KV_BLOCKS, ..defaults.kv },
+        ..defaults
     })
     .expect("the settings are valid")
 }

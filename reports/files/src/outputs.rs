@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Outputs that cannot be written as they were asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum Clash {
     /// An output is a file that is read.
     #[error(
@@ -13,20 +14,10 @@ pub enum Clash {
         output.display(),
         input.display()
     )]
-    Input {
-        /// The file that is read, as it was named.
-        input: PathBuf,
-        /// The same file as an output, as it was named.
-        output: PathBuf,
-    },
+    Input { input: PathBuf, output: PathBuf },
     /// Two outputs are one file.
     #[error("{} and {} would be written to the same place: give one of them another name", first.display(), second.display())]
-    Twice {
-        /// One of them.
-        first: PathBuf,
-        /// The other.
-        second: PathBuf,
-    },
+    Twice { first: PathBuf, second: PathBuf },
 }
 
 /// Checks that outputs are neither inputs nor each other, however the paths are spelled: relatively, or through links.

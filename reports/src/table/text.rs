@@ -1,6 +1,7 @@
 //! Tables as aligned text.
 
 use super::{Table, tables};
+use crate::aligned::{Side, aligned};
 use crate::headline::headline;
 use crate::report::Report;
 
@@ -41,21 +42,17 @@ pub(crate) fn render(table: &Table, text: &mut String) {
         if from > 0 {
             text.push('\n');
         }
-        let mut line = |name: &str, unit: &str, cells: &[String]| {
-            let mut line = format!("{}{GAP}{}", left(name, names), left(unit, units));
-            for (cell, &width) in cells[from..to].iter().zip(&widths[from..to]) {
-                line.push_str(GAP);
-                line.push_str(&right(cell, width));
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        };
-        line("", "", &table.columns);
+        let line =
+            |name: &str, unit: &str, cells: &[String]| [&[name.to_owned(), unit.to_owned()], &cells[from..to]].concat();
+        let shown = rows().map(|row| line(&format!("  {}", row.name), &row.unit, &row.cells));
+        let sides = [Side::Left; 2].into_iter().chain(std::iter::repeat_n(Side::Right, to - from));
+        let lines = aligned(sides, std::iter::once(line("", "", &table.columns)).chain(shown));
+        let mut lines = lines.lines();
+        text.extend(lines.next().map(|header| format!("{header}\n")));
+        // A heading is as wide as it likes.
         for section in &table.sections {
-            line(&section.heading, "", &vec![String::new(); table.columns.len()]);
-            for row in &section.rows {
-                line(&format!("  {}", row.name), &row.unit, &row.cells);
-            }
+            text.push_str(&format!("{}\n", section.heading));
+            text.extend(lines.by_ref().take(section.rows.len()).map(|line| format!("{line}\n")));
         }
         from = to;
     }
@@ -63,12 +60,4 @@ pub(crate) fn render(table: &Table, text: &mut String) {
 
 fn width(text: &str) -> usize {
     text.chars().count()
-}
-
-fn left(text: &str, columns: usize) -> String {
-    format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
-}
-
-fn right(text: &str, columns: usize) -> String {
-    format!("{}{text}", " ".repeat(columns.saturating_sub(width(text))))
 }

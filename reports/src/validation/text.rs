@@ -13,12 +13,12 @@ const SHOWN: [&str; 13] = [
     "s_e2e",
     "s_roof",
     "realised_share",
-    "ttft_s.mean",
-    "ttft_s.p99",
-    "tpot_s.mean",
-    "tpot_s.p95",
-    "e2e_s.mean",
-    "normalized_s.p95",
+    "ttft_mean_s",
+    "ttft_p99_s",
+    "tpot_mean_s",
+    "tpot_p95_s",
+    "e2e_mean_s",
+    "normalized_p95_s",
     "mean_core_batch",
     "prefill_share",
 ];
@@ -145,11 +145,11 @@ mod tests {
         let verdict = |metric: &str, off, unsteady| Verdict { metric: metric.into(), off, allowed: 0.03, unsteady };
         let kept = verdict("speedup", 0.01, None);
         assert_eq!(judged(std::slice::from_ref(&kept)), "1 of 1 within tolerance");
-        let all = [kept, verdict("tpot_s.mean", -0.08, None), verdict("throughput_tokens_per_s", 0.72, Some(0.38))];
+        let all = [kept, verdict("tpot_mean_s", -0.08, None), verdict("throughput_tokens_per_s", 0.72, Some(0.38))];
         assert_eq!(
             judged(&all),
             "1 of 3 not judged, because repeats differ: throughput_tokens_per_s by 38.0%; \
-             of the others 1 kept, 1 missed: tpot_s.mean by -8.0% (3.0% allowed)"
+             of the others 1 kept, 1 missed: tpot_mean_s by -8.0% (3.0% allowed)"
         );
     }
 

@@ -47,6 +47,13 @@ pub(super) fn serve(arguments: &ValidateArguments) -> Result<(), Report> {
     let dir = arguments.out.clone().unwrap_or_else(|| PathBuf::from("reports/out").join(protocol.name()));
     keep(&inputs(&protocol, &runs), (Results::Protocol, &dir), [journal_file(&dir)])?;
     let mut session = Session::new(&runs, &predicted, device, &dir).map_err(|error| miette!("{error}"))?;
+    let passed_over = session.passed_over();
+    if passed_over > 0 {
+        eprintln!(
+            "{} has {passed_over} live runs of other settings or of an older program (CHANGELOG.md): they are passed over",
+            journal_file(&dir).display()
+        );
+    }
     let progress =
         session.complete(&mut engine, &dir, (&clock, arguments.budget)).map_err(|error| miette!("{error}"))?;
     eprintln!("{} live runs made, {} were there, {} left", progress.made, progress.known, progress.left);

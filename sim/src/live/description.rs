@@ -48,7 +48,9 @@ impl Engine {
         let model = scenario.model.architecture().map_err(|error| error.to_string())?;
         let shape = (scenario.kv.layout, model.r_max, scenario.kv.block_tokens.0);
         let gpu = self.gpu().map_err(|error| error.to_string())?;
-        KvBudget::Fraction(share).blocks(gpu, &model, shape).map(Count).map_err(|error| error.to_string())
+        let kept = plan::criterion(scenario, &model).map_or(0, |criterion| criterion.kept_bytes(&model));
+        let kept_bytes = kept * u64::from(scenario.scheduler.max_num_seqs.0);
+        KvBudget::Fraction(share).blocks(gpu, &model, shape, kept_bytes).map(Count).map_err(|error| error.to_string())
     }
 }
 

@@ -11,7 +11,7 @@ use engine::live::cuda::{self, CudaError, CudaExecutor, CudaModel, CudaOptions, 
 use engine::live::wall_clock::WallClock;
 use engine::live::weights::folder::FolderError;
 use engine::live::weights::{Weights, WeightsError};
-use engine::live::{self, Backend, Exits, Live, LiveConfig, RecordedExits};
+use engine::live::{self, Backend, Live, LiveConfig, LiveExits, TakenExits};
 use engine::metrics::Recorder;
 use engine::request::{Arrival, Request};
 use engine::scheduler::Scheduler;
@@ -66,7 +66,7 @@ impl From<CudaError> for LiveError {
 /// A device, opened when it is first needed, and the last model that ran on it: runs of one model load or draw it once.
 pub struct Engine {
     pub(super) device: LiveDevice,
-    gpu: Option<cuda::Device>,
+    gpu: Option<cuda::CudaDevice>,
     model: Option<LoadedModel>,
 }
 
@@ -87,7 +87,7 @@ enum Placed {
 pub(crate) struct Ran {
     pub(crate) recorder: Recorder,
     /// With a gate, the exits that it took.
-    pub(crate) recorded_exits: Option<RecordedExits>,
+    pub(crate) recorded_exits: Option<TakenExits>,
     /// Whose exits they are, as reports name them.
     pub(crate) exit_label: &'static str,
 }
@@ -183,9 +183,9 @@ impl Engine {
         }
     }
 
-    pub(super) fn gpu(&mut self) -> Result<&cuda::Device, CudaError> {
+    pub(super) fn gpu(&mut self) -> Result<&cuda::CudaDevice, CudaError> {
         if self.gpu.is_none() {
-            self.gpu = Some(cuda::Device::open(0)?);
+            self.gpu = Some(cuda::CudaDevice::open(0)?);
         }
         Ok(self.gpu.as_ref().expect("it was opened"))
     }
@@ -194,8 +194,8 @@ impl Engine {
 fn config(plan: &Plan, planned: &Planned) -> LiveConfig {
     let live = &plan.scenario.live;
     let exits = match plan.scenario.exits {
-        ExitsConfig::Gate(gate) => Exits::Gate(gate),
-        _ => Exits::Replay(Arc::new(planned.exits.clone())),
+        ExitsConfig::Gate(gate) => LiveExits::Gate(gate),
+        _ => LiveExits::Replay(Arc::new(planned.exits.clone())),
     };
     LiveConfig {
         prompt_seed: live.prompt_seed,

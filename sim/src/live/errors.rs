@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use engine::batch::Stage;
-use engine::metrics::{LatencySummary, RequestRecord, RunMetrics};
+use engine::metrics::{RequestRecord, RunMetrics};
 use engine::units::Nanos;
-use reports::Bounds;
 use reports::validation::{MetricPair, StageError, StepPair};
+use reports::{Bounds, Measure, Measures};
 
 use super::Served;
 use super::log::{Log, LoggedStep};
@@ -14,56 +14,33 @@ use super::log::{Log, LoggedStep};
 /// Step pairs kept for the plot; more are thinned evenly.
 const STEP_PAIRS: usize = 4000;
 
-/// The headline metrics of one run, by name, in the order in which they are shown; none of a run that served nothing.
-pub(super) fn headline(metrics: &RunMetrics, bounds: Option<&Bounds>) -> Vec<(String, f64)> {
+/// The headline figures of one run; none of a run that served nothing.
+pub(super) fn headline(metrics: &RunMetrics, bounds: Option<&Bounds>) -> Measures {
     if metrics.requests.finished == 0 {
-        return Vec::new();
+        return Measures::default();
     }
-    let mut named: Vec<(String, f64)> = vec![("throughput_tokens_per_s".into(), metrics.throughput_tokens_per_s)];
-    if let Some(bounds) = bounds {
-        named.push(("speedup".into(), bounds.speedup));
-        named.push(("s_dec".into(), bounds.s_dec));
-        named.push(("s_e2e".into(), bounds.s_e2e));
-        named.extend(bounds.s_roof.map(|bound| ("s_roof".into(), bound)));
-        named.push(("realised_share".into(), bounds.realised_share));
-    }
-    let latencies: [(&str, &LatencySummary); 5] = [
-        ("ttft_s", &metrics.ttft),
-        ("tpot_s", &metrics.tpot),
-        ("itl_s", &metrics.itl),
-        ("e2e_s", &metrics.e2e),
-        ("normalized_s", &metrics.normalized),
-    ];
-    for (name, latency) in latencies.into_iter().filter(|(_, latency)| latency.count > 0) {
-        let LatencySummary { mean, p50, p90, p95, p99, .. } = *latency;
-        for (at, value) in [("mean", mean), ("p50", p50), ("p90", p90), ("p95", p95), ("p99", p99)] {
-            named.push((format!("{name}.{at}"), value));
-        }
-    }
-    named.push(("mean_core_batch".into(), metrics.mean_core_batch()));
-    named.push(("mean_coda_batch".into(), metrics.mean_batch(Stage::Coda)));
-    named.push(("prefill_share".into(), metrics.prefill_share));
-    named.push(("device_idle_share".into(), 1.0 - metrics.gpu_busy_share));
-    named
+    let measures = Measures::new(metrics);
+    bounds.map_or(measures, |bounds| measures.with_bounds(bounds))
 }
 
-/// Pairs a prediction with the mean of the live runs.
-pub(super) fn compare(predicted: &[(String, f64)], live: &[Vec<(String, f64)>]) -> Vec<MetricPair> {
-    let pair = |(index, (name, predicted)): (usize, &(String, f64))| {
-        let values: Vec<f64> = live.iter().map(|run| run[index].1).collect();
-        assert!(live.iter().all(|run| run[index].0 == *name), "both sides list the same metrics");
+/// Pairs every figure that both sides have with the mean of the live runs.
+pub(super) fn compare(predicted: &Measures, live: &[Measures]) -> Vec<MetricPair> {
+    let live: Vec<_> = live.iter().map(Measures::values).collect();
+    let pair = |(index, (measure, predicted)): (usize, (&Measure, Option<f64>))| {
+        let values: Vec<f64> = live.iter().map(|run| run[index]).collect::<Option<_>>()?;
+        let predicted = predicted?;
         let measured = values.iter().sum::<f64>() / values.len() as f64;
         let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &v| (l.min(v), h.max(v)));
         let relative = |difference: f64| if measured == 0.0 { 0.0 } else { difference / measured };
-        MetricPair {
-            name: name.clone(),
-            predicted: *predicted,
+        Some(MetricPair {
+            name: measure.column.into(),
+            predicted,
             measured,
             error: relative(predicted - measured),
             live_spread: relative(high - low),
-        }
+        })
     };
-    predicted.iter().enumerate().map(pair).collect()
+    Measures::ALL.iter().zip(predicted.values()).enumerate().filter_map(pair).collect()
 }
 
 /// Kolmogorov-Smirnov distances between the predicted and the measured distributions over requests.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::live::RecordedExits;
+use engine::live::TakenExits;
 use engine::units::Depth;
 use traces::exits::replay;
 use traces::file::write::{Contents, FileWriter, RecordedRequest};
@@ -30,7 +30,7 @@ fn recording(planned: &Planned, dir: &Path) -> PathBuf {
 pub(super) fn recorded(
     plan: &Plan,
     planned: &Planned,
-    exits: &RecordedExits,
+    exits: &TakenExits,
     dir: &Path,
 ) -> Result<(FileWriter, Exits), TracesError> {
     let allowed = AllowedExits { family: plan.model.family, min: planned.config.r_min, max: planned.config.r_max };

@@ -23,6 +23,8 @@ pub struct Modelled<X> {
     output_tokens: Option<Vec<u32>>,
     /// Copying one token's KV from one plane to another; zero unless planes are copied.
     plane_copy_ms: f64,
+    /// After every loop a row's logits decide whether it leaves, so the coda's layers and the LM head run each time.
+    reads_out: bool,
     /// Moving one token's KV between device and host.
     offload_ms_per_token: f64,
     free_at: Nanos,
@@ -57,11 +59,18 @@ impl<X: ExitSource> Modelled<X> {
             output_tokens: (config.finish == Finish::Eos).then(Vec::new),
             plane_copy_ms: if plane_copies && layout == Layout::LastExited { copy_ms } else { 0.0 },
             offload_ms_per_token: model.kv_bytes_per_token(layout) as f64 / (profile.transfer.offload_gb_per_s * 1e6),
+            reads_out: false,
             free_at: Nanos::ZERO,
             running: VecDeque::new(),
             profile: profile.clone(),
             exits,
         }
+    }
+
+    /// The same where a criterion of the logits decides: a core step then takes a coda's time besides its own.
+    #[must_use]
+    pub fn reading_out(self, reads_out: bool) -> Self {
+        Self { reads_out, ..self }
     }
 
     fn duration(&self, batch: &Batch) -> Nanos {
@@ -72,7 +81,11 @@ impl<X: ExitSource> Modelled<X> {
         let ms = match batch.stage {
             Stage::Prefill => profile.prefill_ms(batch.rows.iter().map(|row| (row.span.first, row.span.count))),
             Stage::Prelude => profile.prelude_ms(rows, context()) + staged_ms,
-            Stage::Core => profile.core_ms(rows, context()) + staged_ms,
+            Stage::Core => {
+                let context = context();
+                let read_out_ms = if self.reads_out { profile.coda_ms(rows, context) } else { 0.0 };
+                profile.core_ms(rows, context) + read_out_ms + staged_ms
+            }
             Stage::Coda => profile.coda_ms(rows, context()) + staged_ms + self.copies_ms(batch),
             Stage::Forward => {
                 let context = context();

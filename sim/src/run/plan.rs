@@ -3,7 +3,9 @@
 use engine::architecture::Architecture;
 use engine::layout::Layout;
 use engine::metrics::Slo;
-use engine::profile::{Buckets, Device, Profile};
+use engine::models::criterion::Criterion;
+use engine::models::gate::GateError;
+use engine::profile::{Buckets, DeviceSpec, Profile};
 use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig};
 use engine::units::Depth;
 use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload};
@@ -128,6 +130,11 @@ impl Plan {
         serde_yaml::to_string(&self.scenario).expect("a scenario is YAML")
     }
 
+    /// What a live run's tokens are judged by after every loop, if that decides when they leave.
+    pub fn criterion(&self) -> Option<Criterion> {
+        criterion(&self.scenario, &self.model)
+    }
+
     /// The limits of latency, if the scenario has any.
     pub fn slo(&self) -> Option<Slo> {
         self.scenario.slo
@@ -147,6 +154,14 @@ impl Plan {
 
 pub(crate) fn fault(path: impl Into<String>, reason: impl ToString) -> PlanError {
     PlanError { path: path.into(), reason: reason.to_string() }
+}
+
+/// What a live run's tokens are judged by after every loop, if that decides when they leave.
+pub(crate) fn criterion(scenario: &Scenario, model: &Architecture) -> Option<Criterion> {
+    match &scenario.exits {
+        ExitsConfig::Gate(gate) => gate.criterion(model).ok(),
+        _ => None,
+    }
 }
 
 /// The model's shapes, checked.
@@ -224,8 +239,8 @@ fn profile(scenario: &Scenario, model: &Architecture) -> Result<Profile, PlanErr
             })?
         }
         ProfileChoice::Roofline { gpu, bandwidth_share: Reached(bandwidth), compute_share: Reached(compute) } => {
-            let mut device = Device::datasheet(gpu).ok_or_else(|| {
-                let known: Vec<_> = Device::datasheets().collect();
+            let mut device = DeviceSpec::datasheet(gpu).ok_or_else(|| {
+                let known: Vec<_> = DeviceSpec::datasheets().collect();
                 fault(
                     "profile.roofline.gpu",
                     format!("there is no datasheet of `{gpu}`; there are {}", known.join(", ")),
@@ -254,6 +269,11 @@ fn fill(scenario: &mut Scenario, model: &Architecture) -> Result<(), PlanError> 
     scenario.live.weights = Some(scenario.weights());
     let initial_state = scenario.model.initial_state().map_err(|error| fault("model.folder", error))?;
     scenario.live.initial_state.get_or_insert(initial_state);
+    if let ExitsConfig::Gate(gate) = &mut scenario.exits {
+        let at_fault = |error: GateError| fault(format!("exits.gate.{}", error.field()), error);
+        let criterion = gate.criterion(model).map_err(at_fault)?;
+        gate.threshold = Some(gate.threshold_of(criterion).map_err(at_fault)?);
+    }
     let w = scenario.scheduler.max_num_seqs.0;
     scenario.scheduler.min_free_slots.get_or_insert(Count((w / 8).max(1)));
     for entry in scenario.compare.iter_mut().filter(|entry| entry.mode == ModeName::Refill) {
@@ -344,7 +364,7 @@ fn config(scenario: &Scenario, model: &Architecture, mode: Mode) -> SchedulerCon
             block_tokens: kv.block_tokens.0,
             headroom_blocks: (kv.headroom.0 * f64::from(kv.blocks.0)) as u64,
             pressure: kv.pressure,
-            boundary_layers: model.boundary_kv_bytes() > 0,
+            boundary_layers: model.has_boundary_layers(),
         },
     }
 }

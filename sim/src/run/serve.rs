@@ -6,6 +6,7 @@ use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{Clock, Executor, VirtualClock};
 use engine::inbox::replay;
 use engine::metrics::{Recorder, RequestRecord};
+use engine::models::criterion::Criterion;
 use engine::request::{Arrival, RequestId};
 use engine::scheduler::Scheduler;
 use engine::units::Nanos;
@@ -56,7 +57,9 @@ pub enum RunError<X, S> {
 /// The sink's first error, which ends the run.
 pub fn serve<S: Sink>(plan: &Plan, planned: &Planned, sink: &mut S) -> Result<Recorder, S::Error> {
     let plane_copies = plan.scenario.kv.plane_copies;
-    let mut executor = Modelled::new(&plan.profile, &plan.model, &planned.config, plane_copies, planned.exits.clone());
+    let reads_out = plan.criterion().is_some_and(Criterion::reads_logits);
+    let mut executor = Modelled::new(&plan.profile, &plan.model, &planned.config, plane_copies, planned.exits.clone())
+        .reading_out(reads_out);
     serve_on(&mut executor, &mut VirtualClock::default(), plan, planned, sink).map_err(|error| match error {
         RunError::Sink(error) => error,
         RunError::Executor(never) => match never {},

@@ -24,33 +24,17 @@ pub struct Loaded {
 
 /// Why there is no scenario.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum LoadError {
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The text is not a scenario.
     #[error("{}: not a valid scenario", path.display())]
-    Yaml {
-        /// The file.
-        path: PathBuf,
-        /// Its text.
-        text: String,
-        /// What is wrong, and where.
-        source: Box<serde_yaml::Error>,
-    },
+    Yaml { path: PathBuf, text: String, source: Box<serde_yaml::Error> },
     /// A `--set` does not fit.
     #[error("--set {argument}: {reason}")]
-    Override {
-        /// The argument.
-        argument: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Override { argument: String, reason: String },
 }
 
 impl Loaded {

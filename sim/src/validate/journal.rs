@@ -81,6 +81,10 @@ impl Known {
         self.0.get(key)
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     pub(super) fn insert(&mut self, entry: LiveRun) {
         self.0.insert(entry.key.clone(), entry);
     }

@@ -17,17 +17,11 @@ use crate::run::key::FileHashes;
 
 /// Why measuring broke off; what was measured until then is in the journal.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum MeasureError {
     /// The device cannot run it.
     #[error("run `{run}`, {scheduler}: {source}")]
-    Live {
-        /// The run.
-        run: String,
-        /// The scheduler.
-        scheduler: String,
-        /// Why.
-        source: Box<LiveError>,
-    },
+    Live { run: String, scheduler: String, source: Box<LiveError> },
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -70,6 +64,12 @@ impl<'a> Session<'a> {
     /// The measurement of a job, if there is one.
     pub(super) fn measured(&self, job: Job) -> Option<&LiveRun> {
         self.known.get(&self.key(job))
+    }
+
+    /// Live runs in the journal that the protocol does not ask for: of other settings, or of an older program.
+    pub fn passed_over(&self) -> usize {
+        let asked: BTreeSet<String> = self.jobs().into_iter().map(|job| self.key(job)).collect();
+        self.known.keys().filter(|key| !asked.contains(*key)).count()
     }
 
     /// Measures what is missing, one line of progress each on stderr. A finished run is on disk before the next one begins;

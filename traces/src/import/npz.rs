@@ -21,7 +21,7 @@ pub(super) struct Npz<'a> {
 }
 
 /// Where an array of an archive is read from.
-type Entry<'a> = BufReader<Box<dyn Read + 'a>>;
+type ZipMember<'a> = BufReader<Box<dyn Read + 'a>>;
 
 /// An array in C order, and where reading it is.
 pub(super) struct Array<'a> {
@@ -30,11 +30,11 @@ pub(super) struct Array<'a> {
 }
 
 enum Numbers<'a> {
-    F16(NpyReader<f16, Entry<'a>>),
-    F32(NpyReader<f32, Entry<'a>>),
-    F64(NpyReader<f64, Entry<'a>>),
-    I32(NpyReader<i32, Entry<'a>>),
-    I64(NpyReader<i64, Entry<'a>>),
+    F16(NpyReader<f16, ZipMember<'a>>),
+    F32(NpyReader<f32, ZipMember<'a>>),
+    F64(NpyReader<f64, ZipMember<'a>>),
+    I32(NpyReader<i32, ZipMember<'a>>),
+    I64(NpyReader<i64, ZipMember<'a>>),
 }
 
 impl<'a> Npz<'a> {

@@ -7,9 +7,9 @@ use clap::Args;
 use engine::submission::{Ends, ExitRule, Sampling};
 use serde_json::json;
 use serve::call::{Asked, Call};
-use serve::model::Model;
+use serve::model::ServedModel;
 use serve::router::{Last, What};
-use serve::setup::Run;
+use serve::setup::ServedRun;
 use serve::text::{Message, TextStream};
 
 use super::depths::Depths;
@@ -18,7 +18,7 @@ use super::{Failure, runtime};
 #[derive(Args)]
 pub(super) struct GenerateArguments {
     #[command(flatten)]
-    run: Run,
+    run: ServedRun,
     /// What is to be continued.
     #[arg(long)]
     prompt: String,
@@ -67,7 +67,7 @@ pub(super) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     if arguments.json { made.print_json() } else { made.print_statistics(full_depth) }
 }
 
-fn asked(arguments: &GenerateArguments, model: &Model) -> Result<Asked, String> {
+fn asked(arguments: &GenerateArguments, model: &ServedModel) -> Result<Asked, String> {
     let prompt = if arguments.chat {
         let message = Message { role: "user".into(), content: arguments.prompt.clone() };
         model.chat.render(&[message], true)
@@ -115,7 +115,12 @@ struct Made {
 
 /// Prints the answer while it is made, unless it is to be JSON.
 #[expect(clippy::disallowed_methods, reason = "a user is told how long it took")]
-async fn print(arguments: &GenerateArguments, model: &Model, full_depth: u8, mut call: Call) -> Result<Made, Failure> {
+async fn print(
+    arguments: &GenerateArguments,
+    model: &ServedModel,
+    full_depth: u8,
+    mut call: Call,
+) -> Result<Made, Failure> {
     let begun = Instant::now();
     let mut stream = TextStream::new(model.tokenizer.clone(), true);
     let mut shown = arguments.show_depths.then(|| Depths::new(full_depth, has_colours()));

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use clap::Args;
 use serve::expectation;
 use serve::http::{Guard, Limits, Server};
-use serve::setup::{Ready, Run};
+use serve::setup::{Ready, ServedRun};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Failure, runtime};
@@ -17,7 +17,7 @@ const KEY: &str = "LOOPBATCH_API_KEY";
 #[derive(Args)]
 pub(super) struct ServerArguments {
     #[command(flatten)]
-    run: Run,
+    run: ServedRun,
     /// The address to listen at. Beyond loopback the environment must have LOOPBATCH_API_KEY.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,

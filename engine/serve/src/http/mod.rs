@@ -37,7 +37,7 @@ pub use limits::Limits;
 
 use crate::call::Client;
 use crate::engine_thread::Engine;
-use crate::model::Model;
+use crate::model::ServedModel;
 use wanted::Endpoint;
 
 /// How long streams may take to tell their clients that the engine has failed.
@@ -47,7 +47,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct App {
     client: Client,
-    model: Model,
+    model: ServedModel,
     limits: Limits,
     guard: Guard,
     started: u64,
@@ -82,7 +82,7 @@ impl Server {
     pub fn new(
         listener: std::net::TcpListener,
         engine: Engine,
-        model: Model,
+        model: ServedModel,
         limits: Limits,
         guard: Guard,
     ) -> io::Result<Self> {

@@ -10,7 +10,7 @@ use super::errors::ApiError;
 use super::limits::{Limits, STOP_BYTES};
 use super::request::{Body, FlagOrCount, Stops};
 use crate::call::Asked;
-use crate::model::Model;
+use crate::model::ServedModel;
 
 /// Which path was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn of(body: &Body, endpoint: Endpoint, model: &Model, limits: &Limits) -> Result<Self, ApiError> {
+    pub(super) fn of(body: &Body, endpoint: Endpoint, model: &ServedModel, limits: &Limits) -> Result<Self, ApiError> {
         if let Some(asked) = body.model.as_ref().filter(|&asked| *asked != model.name) {
             return Err(ApiError::model(asked, &model.name));
         }
@@ -82,7 +82,7 @@ impl Wanted {
     }
 
     /// What the engine is asked for the answer number `index` of a call, to this prompt.
-    pub(super) fn asked(&self, prompt: &Arc<[u32]>, index: usize, model: &Model) -> Result<Asked, ApiError> {
+    pub(super) fn asked(&self, prompt: &Arc<[u32]>, index: usize, model: &ServedModel) -> Result<Asked, ApiError> {
         let param = if self.endpoint == Endpoint::Chat { "messages" } else { "prompt" };
         let context = model.context_tokens;
         if prompt.is_empty() {
@@ -144,7 +144,7 @@ fn refuse_what_we_cannot(body: &Body) -> Result<(), ApiError> {
     }
 }
 
-fn sampling(body: &Body, model: &Model) -> Result<Sampling, ApiError> {
+fn sampling(body: &Body, model: &ServedModel) -> Result<Sampling, ApiError> {
     let default = model.sampling;
     let top_k = match body.top_k {
         None => default.top_k,
@@ -168,7 +168,7 @@ fn sampling(body: &Body, model: &Model) -> Result<Sampling, ApiError> {
     Ok(sampling)
 }
 
-fn exit(body: &Body, model: &Model) -> Result<Option<ExitRule>, ApiError> {
+fn exit(body: &Body, model: &ServedModel) -> Result<Option<ExitRule>, ApiError> {
     let asks = body.exit.filter(|exit| exit.threshold.is_some() || exit.min_depth.is_some());
     match (body.full_depth.unwrap_or(false), asks) {
         (true, Some(_)) => Err(ApiError::invalid("exit", "full_depth has no exits: remove one of exit and full_depth")),

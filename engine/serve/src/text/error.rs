@@ -6,31 +6,17 @@ use thiserror::Error;
 
 /// Why a tokenizer could not be opened, or a text not be turned into ids or back.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum TextError {
     /// A file of the folder could not be read.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// A file could not be written.
     #[error("cannot write {path}: {source}", path = path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Write { path: PathBuf, source: std::io::Error },
     /// A file of the folder is not what its name says.
     #[error("{path}: {problem}", path = path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What it must be, and why it is not.
-        problem: String,
-    },
+    File { path: PathBuf, problem: String },
     /// The tokenizer makes ids that the model has no embedding for.
     #[error(
         "{path} has token ids up to {largest}, and the model's vocabulary has {vocab} ids (0 to {last}): \
@@ -38,14 +24,7 @@ pub enum TextError {
         path = path.display(),
         last = vocab.saturating_sub(1)
     )]
-    Vocabulary {
-        /// The tokenizer's file.
-        path: PathBuf,
-        /// Its largest id.
-        largest: u32,
-        /// How many ids the model has.
-        vocab: u64,
-    },
+    Vocabulary { path: PathBuf, largest: u32, vocab: u64 },
     /// A text could not be encoded.
     #[error("the text cannot be encoded: {0}")]
     Encode(String),
@@ -60,12 +39,7 @@ pub enum TextError {
     NoTemplate,
     /// The chat template is wrong, or it refused the messages.
     #[error("chat template, line {line}: {problem}")]
-    Template {
-        /// The line of the template, from 1; 0 if it is not known.
-        line: usize,
-        /// What the template's language, or the template itself, says.
-        problem: String,
-    },
+    Template { line: usize, problem: String },
     /// Special tokens could not be told from text.
     #[error("the messages use every private-use character of Unicode, and one must be left over: remove one of them")]
     NoMark,

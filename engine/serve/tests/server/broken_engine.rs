@@ -6,7 +6,7 @@ use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::live::weights::Weights;
 use engine::live::weights::folder::ModelFolder;
 use engine::live::weights::tensor::Tensor;
-use engine::live::{Exits, LiveConfig};
+use engine::live::{LiveConfig, LiveExits};
 use engine::models::gate::GateSpec;
 use engine::request::RequestId;
 use engine::submission::{Sampling, Submission};
@@ -14,7 +14,7 @@ use engine::units::Depth;
 use serde_json::json;
 use serve::engine_thread;
 use serve::http::{Guard, Limits};
-use serve::model::Model;
+use serve::model::ServedModel;
 use serve::settings::Settings;
 
 use crate::client::{Answer, request};
@@ -51,19 +51,19 @@ impl Executor for Panics {
 /// A server of changed weights, whose engine panics behind so many batches.
 fn server(batches: u32, change: impl FnOnce(Weights) -> Weights + Send + 'static) -> Server {
     let model = ModelFolder::open(&folder()).unwrap();
-    let (tokenizer, chat) = Model::text(&folder(), model.architecture().vocab).unwrap();
+    let (tokenizer, chat) = ServedModel::text(&folder(), model.architecture().vocab).unwrap();
     let vocab = model.architecture().vocab as u32;
     let engine = engine_thread::start(64, move || {
         let config = Settings::read(None)?.config(model.architecture(), Some(256), 512)?;
-        let gate = GateSpec { threshold: 1.0, min_depth: None, lookahead: false };
-        let live = LiveConfig::new(config, Exits::Gate(gate));
+        let gate = GateSpec::at(1.0);
+        let live = LiveConfig::new(config, LiveExits::Gate(gate));
         let weights = change(model.weights().unwrap());
         let options = CpuOptions { threads: 1, ..CpuOptions::default() };
         let executor = CpuExecutor::new(model.architecture(), &weights, live, options).unwrap();
         Ok((Panics { executor, left: batches }, config))
     });
     let engine = engine.unwrap();
-    let model = Model {
+    let model = ServedModel {
         name: "tiny".into(),
         tokenizer,
         chat,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use engine::architecture::Architecture;
-use engine::profile::{Device, Profile};
+use engine::profile::{DeviceSpec, Profile};
 use serde_json::{Value, json};
 use serve::http::{Guard, Limits};
 use tempfile::TempDir;
@@ -203,7 +203,8 @@ fn a_profile_tells_what_the_simulator_expects_and_must_be_the_models_own() {
     let said = refused(&["--model", model, "--port", "0", "--profile", "h200"]);
     assert!(said.contains("--profile h200"), "{said}");
 
-    let profile = Profile::roofline(&Device::datasheet("h200").unwrap(), &Architecture::builtin("tiny-ouro").unwrap());
+    let profile =
+        Profile::roofline(&DeviceSpec::datasheet("h200").unwrap(), &Architecture::builtin("tiny-ouro").unwrap());
     let file = dir.path().join("profile.yaml");
     std::fs::write(&file, serde_yaml::to_string(&profile).unwrap()).unwrap();
     let arguments = ["--model", model, "--port", "0", "--profile", file.to_str().unwrap()];

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use serve::call;
 use serve::engine_thread::Engine;
 use serve::http::{Guard, Limits, Server as Http};
-use serve::model::Model;
-use serve::setup::{Ready, Run};
+use serve::model::ServedModel;
+use serve::setup::{Ready, ServedRun};
 use sim::live::LiveDevice;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -24,8 +24,8 @@ pub(crate) fn folder() -> PathBuf {
 }
 
 /// How to run a model in tests.
-pub(crate) fn run(model: &Path, scenario: Option<PathBuf>) -> Run {
-    Run {
+pub(crate) fn run(model: &Path, scenario: Option<PathBuf>) -> ServedRun {
+    ServedRun {
         model: Some(model.into()),
         device: LiveDevice::Cpu,
         scenario,
@@ -65,7 +65,7 @@ impl Server {
         Self::around(engine, model, limits, guard)
     }
 
-    pub(crate) fn around(engine: Engine, model: Model, limits: Limits, guard: Guard) -> Self {
+    pub(crate) fn around(engine: Engine, model: ServedModel, limits: Limits, guard: Guard) -> Self {
         let runtime = Runtime::new().unwrap();
         let listener = Http::listen(("127.0.0.1".parse().unwrap(), 0)).unwrap();
         let server = runtime.block_on(async { Http::new(listener, engine, model, limits, guard).unwrap() });

@@ -8,7 +8,7 @@ use crate::architecture::Architecture;
 use crate::batch::Batch;
 use crate::executor::ExitSource;
 use crate::layout::Layout;
-use crate::live::{Exits, LiveConfig, random_prompt};
+use crate::live::{LiveConfig, LiveExits, random_prompt};
 use crate::models::initial_state::InitialState;
 use crate::request::{Arrival, Request, RequestId};
 use crate::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
@@ -88,6 +88,11 @@ impl Group {
     pub fn exit(&self, request: RequestId, token: u32) -> Depth {
         self.pattern.exit_depth(request, token)
     }
+
+    /// No token leaves early.
+    pub(super) fn is_full_depth(&self) -> bool {
+        matches!(self.pattern, Pattern::FullDepth { .. })
+    }
 }
 
 impl Case {
@@ -116,7 +121,7 @@ impl Case {
             initial_state: InitialState::Noise { seed: 2 },
             window: SPAN + 1,
             keep_logits: true,
-            ..LiveConfig::new(scheduler, Exits::Replay(Arc::new(group.pattern)))
+            ..LiveConfig::new(scheduler, LiveExits::Replay(Arc::new(group.pattern)))
         }
     }
 }

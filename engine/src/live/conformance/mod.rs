@@ -9,11 +9,13 @@ mod cases;
 mod compare;
 mod scores;
 mod script;
+mod signals;
 
 pub use cases::{Case, Group, groups};
 pub use compare::{Comparison, Mismatch, compare};
 pub use scores::PromptScores;
 pub use script::Script;
+pub use signals::{Heard, SignalError, Signals, hear, run_signals};
 
 use crate::architecture::Architecture;
 use crate::batch::{Batch, Emits, Outcome, Stage};

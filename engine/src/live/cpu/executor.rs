@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::element::Element;
 use super::kv::{KvPool, KvShape};
-use super::model::Model;
+use super::model::CpuModel;
 use super::parallel::alone;
 use super::places::Places;
 use super::transfer::Saved;
@@ -18,6 +18,7 @@ use crate::batch::Stage;
 use crate::executor::Clock;
 use crate::live::weights::Weights;
 use crate::live::{Backend, ExitError, Live, LiveConfig, LiveError, Ran, Work};
+use crate::models::criterion::Criterion;
 use crate::request::RequestId;
 
 /// How to run on this CPU. None of it changes a token.
@@ -47,9 +48,11 @@ pub type CpuExecutor<E = bf16> = Live<CpuBackend<E>>;
 /// compute, so there is nothing to overlap with.
 #[derive(Debug)]
 pub struct CpuBackend<E: Element = bf16> {
-    pub(super) model: Model<E>,
+    pub(super) model: CpuModel<E>,
     pub(super) config: LiveConfig,
     pub(super) options: CpuOptions,
+    /// What signals are computed for.
+    pub(super) criterion: Criterion,
     pub(super) places: Places,
     pub(super) core: KvPool<E>,
     pub(super) boundary: KvPool<E>,
@@ -73,13 +76,15 @@ pub(super) struct Running {
     pub(super) injected: Vec<f32>,
     /// Loops that ran.
     pub(super) depth: u8,
+    /// The last loop's logits, if the exit criterion compares them.
+    pub(super) logits: Vec<f32>,
 }
 
 impl<E: Element> Live<CpuBackend<E>> {
     /// A model ready to serve under a scheduler's settings.
     ///
     /// # Errors
-    /// The gate decides too late for the overlap mode, or the system gives no threads.
+    /// The gate decides too late for the overlap mode or is none that the model can have, or the system gives no threads.
     pub fn new(
         architecture: &Architecture,
         weights: &Weights,
@@ -112,7 +117,7 @@ impl<E: Element> CpuBackend<E> {
         let planes = u32::from(scheduler.kv.layout.planes(scheduler.r_max));
         let places = (scheduler.max_num_seqs * config.window) as usize;
         Ok(Self {
-            model: Model::new(architecture, weights),
+            model: CpuModel::new(architecture, weights),
             places: Places::new(scheduler),
             core: KvPool::new(shape(architecture.core_layers as usize, scheduler.kv.blocks)),
             boundary: KvPool::new(shape(boundary_layers, scheduler.kv.blocks / planes)),
@@ -124,6 +129,7 @@ impl<E: Element> CpuBackend<E> {
                 1 => None,
                 threads => Some(Arc::new(ThreadPoolBuilder::new().num_threads(threads).build()?)),
             },
+            criterion: config.exits.criterion(architecture),
             config,
             options,
         })

@@ -21,6 +21,7 @@ mod model;
 mod norm;
 mod parallel;
 mod places;
+pub(crate) mod readout;
 mod rope;
 mod stages;
 mod tile;

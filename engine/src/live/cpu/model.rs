@@ -16,7 +16,7 @@ use crate::models::family::{Form, LOOKAHEAD_GATE, LayerNames, Looping};
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct Model<E> {
+pub(super) struct CpuModel<E> {
     pub(super) form: Form,
     /// Of the noise from which a loop may start.
     pub(super) noise_std: f32,
@@ -42,7 +42,7 @@ struct HazardGate {
     bias: f32,
 }
 
-impl<E: Element> Model<E> {
+impl<E: Element> CpuModel<E> {
     pub(super) fn new(architecture: &Architecture, weights: &Weights) -> Self {
         let names = (architecture.family.tensors)(architecture);
         let norm = |name: &str| Norm { weight: vector::<E>(weights, name), epsilon: architecture.norm_epsilon() };

@@ -5,9 +5,10 @@ use super::executor::{CpuBackend, Running};
 use super::lanes::{Lanes, Region};
 use super::matrix::Matrix;
 use super::model::distance;
+use super::readout::{argmax, divergence, entropy};
 use crate::layout::Layout;
 use crate::live::{Lane, NOT_FINITE, Ran, Work, choose};
-use crate::models::family::ExitSignal;
+use crate::models::criterion::Criterion;
 use crate::units::Depth;
 
 /// Lanes whose logits are computed at once to be scored.
@@ -26,7 +27,8 @@ impl<E: Element> CpuBackend<E> {
         let Start { state, injected } = self.start(lanes);
         for (i, lane) in lanes.iter().enumerate() {
             let injected = if injected.rows() > 0 { injected.row(i).to_vec() } else { Vec::new() };
-            self.running[lane.place as usize] = Running { state: state.row(i).to_vec(), injected, depth: 0 };
+            let state = state.row(i).to_vec();
+            self.running[lane.place as usize] = Running { state, injected, ..Running::default() };
         }
     }
 
@@ -45,19 +47,44 @@ impl<E: Element> CpuBackend<E> {
         };
         let depths: Vec<Depth> = lanes.iter().map(|lane| lane.depth).collect();
         let state = self.cycle(state, &injected, lanes, &depths);
-        let mut signals = Vec::new();
+        let signals = if work.signals { self.signals(&state, lanes) } else { Vec::new() };
         for (i, lane) in lanes.iter().enumerate() {
             let running = &mut self.running[lane.place as usize];
             running.depth = lane.depth.0;
-            if work.signals {
-                signals.push(match self.model.form.exit {
-                    ExitSignal::Hazard => self.model.hazards(state.row(i)),
-                    ExitSignal::Distance => [distance(state.row(i), &running.state), 0.0],
-                });
-            }
             running.state.copy_from_slice(state.row(i));
         }
         Ran { signals, ..Ran::default() }
+    }
+
+    /// What the exit criterion looks at, of every lane's new state.
+    fn signals(&mut self, state: &Matrix, lanes: &[Lane]) -> Vec<[f32; 2]> {
+        let last = |i: usize| &self.running[lanes[i].place as usize].state;
+        match self.criterion {
+            Criterion::Hazard => (0..lanes.len()).map(|i| self.model.hazards(state.row(i))).collect(),
+            Criterion::LatentDifference => (0..lanes.len()).map(|i| [distance(state.row(i), last(i)), 0.0]).collect(),
+            Criterion::EntropyDifference => self.read_out(state, lanes, |_, logits| entropy(logits)),
+            Criterion::ArgmaxStability => self.read_out(state, lanes, |_, logits| argmax(logits)),
+            Criterion::Kl => self.read_out(state, lanes, |last, logits| {
+                let signal = divergence((!last.is_empty()).then_some(&**last), logits);
+                last.clear();
+                last.extend_from_slice(logits);
+                signal
+            }),
+        }
+    }
+
+    /// What the logits say that every lane would give if it left now. The layers behind the loop store the position's keys
+    /// and values as its coda will, which then stores them again. `signal` takes the last loop's logits, if it keeps any.
+    fn read_out(
+        &mut self,
+        state: &Matrix,
+        lanes: &[Lane],
+        signal: impl Fn(&mut Vec<f32>, &[f32]) -> f32,
+    ) -> Vec<[f32; 2]> {
+        let x = self.end(state.clone(), lanes);
+        let logits = self.model.logits(&x);
+        let lanes = lanes.iter().enumerate();
+        lanes.map(|(i, lane)| [signal(&mut self.running[lane.place as usize].logits, logits.row(i)), 0.0]).collect()
     }
 
     /// The layers behind the loop and the LM head.

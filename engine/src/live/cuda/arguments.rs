@@ -24,7 +24,7 @@ pub(super) struct Norm {
     pub(super) shares: i32,
 }
 
-/// `attention_decode.cu`'s `DecodeArgs`.
+/// `attention_decode.cuh`'s `DecodeArgs`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DecodeAttention {
@@ -94,4 +94,16 @@ pub(super) struct Sample {
     pub(super) logits: Address,
     pub(super) inputs: Address,
     pub(super) chosen: Address,
+}
+
+/// `readout.cu`'s `ReadoutArgs`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Readout {
+    pub(super) header: Address,
+    pub(super) rows: Address,
+    pub(super) logits: Address,
+    pub(super) last: Address,
+    pub(super) signals: Address,
+    pub(super) signal: i32,
 }

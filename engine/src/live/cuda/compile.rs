@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use cudarc::nvrtc::sys;
 
-use super::device::{Device, Kernel};
+use super::device::{CudaDevice, Kernel};
 use super::error::CudaError;
 use crate::architecture::Architecture;
-use crate::models::family::{After, ExitSignal};
+use crate::models::criterion::Criterion;
+use crate::models::family::After;
 use crate::models::rope::RopeForm;
 
 const COMMON: &str = concat!(include_str!("kernels/common.cuh"), include_str!("kernels/rope.cuh"));
@@ -21,14 +22,22 @@ pub(super) struct Source {
     pub(super) kernels: &'static [&'static str],
 }
 
+/// A kernel file behind the headers that it alone needs.
 macro_rules! source {
-    ($file:literal, $($kernel:literal),* $(,)?) => {
-        Source { file: $file, text: include_str!(concat!("kernels/", $file)), kernels: &[$($kernel),*] }
+    ($file:literal $(behind [$($header:literal),*])?, $($kernel:literal),* $(,)?) => {
+        Source {
+            file: $file,
+            text: concat!(
+                $($(include_str!(concat!("kernels/", $header)),)*)?
+                include_str!(concat!("kernels/", $file))
+            ),
+            kernels: &[$($kernel),*],
+        }
     };
 }
 
 /// Every kernel file.
-static SOURCES: [Source; 10] = [
+static SOURCES: [Source; 11] = [
     source!("fill.cu", "fill_weights", "fill_noise"),
     source!("begin.cu", "begin"),
     source!("embed.cu", "embed", "start_loop", "join", "gather"),
@@ -53,7 +62,7 @@ static SOURCES: [Source; 10] = [
     ),
     source!("gemm_tile.cu", "tile_bf16", "tile_f32"),
     source!(
-        "attention_decode.cu",
+        "attention_decode.cu" behind ["attention_decode.cuh", "attention_decode_shared.cuh"],
         "decode_store",
         "decode_attention",
         "decode_attention_stored",
@@ -61,6 +70,7 @@ static SOURCES: [Source; 10] = [
     ),
     source!("attention_prefill.cu", "prefill_store", "prefill_attention"),
     source!("sample.cu", "sample"),
+    source!("readout.cu", "exit_signal"),
     source!("transfer.cu", "move_blocks", "move_depths", "set_tokens"),
 ];
 
@@ -70,9 +80,19 @@ pub(super) fn sources(arch: &str) -> impl Iterator<Item = &'static Source> {
     SOURCES.iter().filter(move |source| hopper || source.file != "gemm_stream.cu")
 }
 
+/// What kernels are compiled for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct For<'a> {
+    pub(super) architecture: &'a Architecture,
+    pub(super) block_tokens: u32,
+    pub(super) criterion: Criterion,
+}
+
 /// The model's shape as the kernels see it.
-fn defines(architecture: &Architecture, block_tokens: u32) -> Vec<String> {
+fn defines(For { architecture, block_tokens, criterion }: For<'_>) -> Vec<String> {
     let (a, form) = (architecture, architecture.form());
+    // Where logits decide nobody asks for the state's signal, so the kernels are the model's usual ones.
+    let of_state = if criterion.reads_logits() { Criterion::of(a) } else { criterion };
     let numbers = [
         ("HIDDEN", a.hidden),
         ("FFN", a.ffn),
@@ -85,7 +105,7 @@ fn defines(architecture: &Architecture, block_tokens: u32) -> Vec<String> {
         ("NORM_BRANCH", u64::from(form.norms.after == After::Branch)),
         ("NORM_SUM", u64::from(form.norms.after == After::Sum)),
         ("ROPE_HALVES", u64::from(form.rope == RopeForm::Halves)),
-        ("EXIT_HAZARD", u64::from(form.exit == ExitSignal::Hazard)),
+        ("EXIT_HAZARD", u64::from(of_state == Criterion::Hazard)),
     ];
     let mut defines: Vec<String> = numbers.map(|(name, value)| format!("-D{name}={value}")).to_vec();
     let reals = [("NORM_EPSILON", a.norm_epsilon()), ("NOISE_STD", a.noise_std())];
@@ -97,13 +117,8 @@ fn defines(architecture: &Architecture, block_tokens: u32) -> Vec<String> {
 ///
 /// # Errors
 /// It does not compile.
-pub(super) fn compile(
-    source: &Source,
-    architecture: &Architecture,
-    block_tokens: u32,
-    arch: &str,
-) -> Result<Vec<u8>, CudaError> {
-    let mut options = defines(architecture, block_tokens);
+pub(super) fn compile(source: &Source, model: For<'_>, arch: &str) -> Result<Vec<u8>, CudaError> {
+    let mut options = defines(model);
     options.extend([format!("--gpu-architecture={arch}"), "--std=c++17".into()]);
     let text = format!("{COMMON}\n{}", source.text);
     let cached = cache_path(&text, &options);
@@ -123,14 +138,14 @@ pub(super) fn compile(
 
 /// One kernel that knows of no KV block.
 pub(super) fn kernel(
-    device: &Device,
+    device: &CudaDevice,
     architecture: &Architecture,
     file: &str,
     name: &str,
 ) -> Result<Kernel, CudaError> {
     let arch = device.arch();
     let source = sources(&arch).find(|source| source.file == file).expect("a kernel file");
-    let image = compile(source, architecture, 1, &arch)?;
+    let image = compile(source, For { architecture, block_tokens: 1, criterion: Criterion::of(architecture) }, &arch)?;
     Ok(device.load(&image, &[name])?[0])
 }
 
@@ -207,9 +222,10 @@ pub fn check_kernels(architecture: &Architecture, block_tokens: u32, arch: &str)
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::Missing { library: "NVRTC (libnvrtc)", needed_for: "it compiles kernels" });
     }
+    let criterion = Criterion::of(architecture);
     sources(arch)
         .map(|source| {
-            let bytes = compile(source, architecture, block_tokens, arch)?.len();
+            let bytes = compile(source, For { architecture, block_tokens, criterion }, arch)?.len();
             Ok(format!(
                 "{} for {}, {arch}: {} kernels, {bytes} bytes",
                 source.file,

@@ -15,7 +15,7 @@ pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<(), Cud
 
 /// A GPU that is ready to run; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Device {
+pub struct CudaDevice {
     inner: Rc<Inner>,
 }
 
@@ -51,7 +51,7 @@ macro_rules! arguments {
 }
 pub(super) use arguments;
 
-impl Device {
+impl CudaDevice {
     /// Opens GPU number `ordinal`.
     ///
     /// # Errors

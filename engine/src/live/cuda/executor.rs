@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use super::compile::For;
 use super::error::{CudaError, CudaRunError};
 use super::flight::{CudaStats, InFlight, Spare, Timeline, events};
-use super::graphs::{Graphs, bucket, queue};
+use super::graphs::{Decode, Graphs, bucket, queue};
 use super::memory::Pinned;
-use super::model::{CudaModel, Model};
+use super::model::{CudaModel, DeviceModel};
 use super::ops::Ops;
 use super::options::CudaOptions;
 use super::scores::{Piece, told};
@@ -17,6 +18,7 @@ use super::upload::{BannedLists, Draw, Upload, items, rows};
 use crate::batch::Stage;
 use crate::executor::Clock;
 use crate::live::{Backend, Live, LiveConfig, LiveError, Ran, Tables, Work};
+use crate::models::criterion::Criterion;
 use crate::request::RequestId;
 use crate::scheduler::SchedulerConfig;
 
@@ -27,9 +29,11 @@ pub type CudaExecutor = Live<CudaBackend>;
 #[derive(Debug)]
 pub struct CudaBackend {
     pub(super) ops: Ops,
-    pub(super) model: Rc<Model>,
+    pub(super) model: Rc<DeviceModel>,
     pub(super) store: Store,
     pub(super) config: LiveConfig,
+    /// What rows are judged by after a loop: other kernels, memory and graphs.
+    pub(super) criterion: Criterion,
     pub(super) tables: Tables,
     pub(super) parked: BTreeMap<RequestId, Parked>,
     pub(super) spare: Spare,
@@ -43,7 +47,8 @@ impl Live<CudaBackend> {
     /// A model ready to serve under a scheduler's settings: kernels compiled, caches placed, graphs recorded.
     ///
     /// # Errors
-    /// A library is missing, something does not fit, or the gate decides too late for the overlap mode.
+    /// A library is missing, something does not fit, or the gate decides too late for the overlap mode or is none that the model
+    /// can have.
     pub fn new(model: &CudaModel, config: LiveConfig, options: CudaOptions) -> Result<Self, CudaRunError> {
         let model = model.0.clone();
         let backend = CudaBackend::new(model.clone(), config.clone(), options).map_err(LiveError::Device)?;
@@ -72,7 +77,8 @@ impl Live<CudaBackend> {
         let same_scheduler = SchedulerConfig { mode: now.scheduler.mode, ..config.scheduler } == now.scheduler;
         let same_memory = config.initial_state == now.initial_state
             && config.keep_logits == now.keep_logits
-            && config.window == now.window;
+            && config.window == now.window
+            && config.exits.criterion(&self.backend.model.architecture) == self.backend.criterion;
         if !same_scheduler || !same_memory {
             return Ok(false);
         }
@@ -93,12 +99,17 @@ impl Live<CudaBackend> {
 }
 
 impl CudaBackend {
-    fn new(model: Rc<Model>, config: LiveConfig, options: CudaOptions) -> Result<Self, CudaError> {
+    fn new(model: Rc<DeviceModel>, config: LiveConfig, options: CudaOptions) -> Result<Self, CudaError> {
         let (device, architecture) = (&model.device, &model.architecture);
         let scheduler = &config.scheduler;
-        let boundary_layers = architecture.prelude_layers + architecture.coda_layers > 0;
-        assert_eq!(scheduler.kv.boundary_layers, boundary_layers, "the scheduler was told of another model");
-        let ops = Ops::new(device, architecture, scheduler.kv.block_tokens, options.batch_invariant)?;
+        assert_eq!(
+            scheduler.kv.boundary_layers,
+            architecture.has_boundary_layers(),
+            "the scheduler was told of another model"
+        );
+        let criterion = config.exits.criterion(architecture);
+        let compiled = For { architecture, block_tokens: scheduler.kv.block_tokens, criterion };
+        let ops = Ops::new(device, compiled, options.batch_invariant)?;
         let rows = (scheduler.max_num_seqs * config.window) as usize;
         let store = Store::new(device, architecture, &config, bucket(rows))?;
         let graphs = match options.graphs {
@@ -116,27 +127,28 @@ impl CudaBackend {
             stats: CudaStats::default(),
             in_flight: VecDeque::new(),
             timeline: Timeline::default(),
+            criterion,
             config,
         })
     }
 
     fn fill_kv_with_noise(&self, seed: u64) -> Result<(), CudaError> {
-        for pool in [&self.store.core, &self.store.boundary] {
+        for pool in [&self.store.kv.core, &self.store.kv.boundary] {
             let numbers = pool.buffer.bytes() as u64 / 2;
             if numbers > 0 {
                 self.ops.fill_noise(pool.buffer.address(), numbers, seed)?;
             }
         }
         // Every token counts as having left at full depth.
-        let depths = vec![self.config.scheduler.r_max.0; self.store.depths.bytes()];
-        self.store.depths.write(&self.ops.device, 0, &depths)
+        let depths = vec![self.config.scheduler.r_max.0; self.store.kv.depths.bytes()];
+        self.store.kv.depths.write(&self.ops.device, 0, &depths)
     }
 
     /// Makes the edits in the host's tables and gives the device's new entries: index, page.
     fn entries(&mut self, work: &Work) -> Vec<[i32; 4]> {
-        let pages_max = self.store.pages_max;
+        let pages_max = self.store.kv.pages_max;
         let added = work.edits.iter().filter_map(|edit| self.tables.apply(edit));
-        let entry = |entry: crate::live::Entry| {
+        let entry = |entry: crate::live::TableEntry| {
             assert!(entry.index < pages_max, "a table grows beyond max_context_tokens");
             [(entry.slot.index() * pages_max + entry.index) as i32, entry.page.0 as i32, 0, 0]
         };
@@ -161,8 +173,9 @@ impl CudaBackend {
         banned.put(&mut out, draws_at);
         let entries_at = out.put(entries);
         let bytes = out.finish(work.lanes.len(), items.len(), entries.len(), entries_at);
-        self.store.upload.upload(&self.ops.device, upload, bytes)?;
-        match self.graphs.get(work.stage, work.lanes.len()).filter(|_| !work.spans) {
+        self.store.scratch.upload.upload(&self.ops.device, upload, bytes)?;
+        let decode = Decode::of(work, self.criterion);
+        match self.graphs.get(decode, work.lanes.len()).filter(|_| !work.spans) {
             Some(graph) => {
                 self.stats.graph_launches += 1;
                 self.ops.device.launch_graph(graph)
@@ -170,7 +183,7 @@ impl CudaBackend {
             None => {
                 self.stats.eager_fallbacks += 1;
                 let count = bucket(work.lanes.len());
-                queue((work.stage, work.spans), count, (&self.ops, &*self.model, &self.store), &self.config)
+                queue((decode, work.spans), count, (&self.ops, &*self.model, &self.store), &self.config)
             }
         }
     }
@@ -229,8 +242,8 @@ impl Backend for CudaBackend {
         let readback = match bytes {
             0 => None,
             _ => {
-                let pinned = self.spare.take(self.store.results.bytes())?;
-                self.store.results.download(&self.ops.device, &pinned, bytes)?;
+                let pinned = self.spare.take(self.store.scratch.results.bytes())?;
+                self.store.scratch.results.download(&self.ops.device, &pinned, bytes)?;
                 self.stats.readbacks += 1;
                 Some(pinned)
             }
@@ -240,7 +253,7 @@ impl Backend for CudaBackend {
             true => {
                 let bytes = results * self.model.architecture.vocab as usize * 4;
                 let pinned = self.spare.take(bytes)?;
-                self.store.logits.download(&self.ops.device, &pinned, bytes)?;
+                self.store.scratch.logits.download(&self.ops.device, &pinned, bytes)?;
                 Some(pinned)
             }
         };

@@ -1,6 +1,6 @@
 //! Batches on their way: pinned buffers that they hold, and when the device ran them.
 
-use super::device::{Device, Event};
+use super::device::{CudaDevice, Event};
 use super::error::CudaError;
 use super::memory::Pinned;
 use super::scores::Piece;
@@ -101,6 +101,6 @@ impl Timeline {
 }
 
 /// A pair of fresh events.
-pub(super) fn events(device: &Device) -> Result<(Event, Event), CudaError> {
+pub(super) fn events(device: &CudaDevice) -> Result<(Event, Event), CudaError> {
     Ok((device.event()?, device.event()?))
 }

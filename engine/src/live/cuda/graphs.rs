@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use super::device::Graph;
 use super::error::CudaError;
 use super::memory::Address;
-use super::model::Model;
+use super::model::DeviceModel;
 use super::ops::Ops;
 use super::products::Phase;
-use super::stages::{Rows, Run};
+use super::stages::{Rows, StageRun};
 use super::store::Store;
 use crate::batch::Stage;
-use crate::live::LiveConfig;
+use crate::live::{LiveConfig, Work};
+use crate::models::criterion::Criterion;
 use crate::profile::Buckets;
 
 /// Row counts that graphs are recorded for: rows behind a batch's last are computed and dropped.
@@ -26,12 +27,33 @@ pub fn row_buckets() -> Buckets {
 }
 
 /// The decode stages.
-pub(super) const DECODE: [Stage; 4] = [Stage::Prelude, Stage::Core, Stage::Coda, Stage::Forward];
+const DECODE: [Stage; 4] = [Stage::Prelude, Stage::Core, Stage::Coda, Stage::Forward];
+
+/// What decode work runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Decode {
+    pub(super) stage: Stage,
+    /// Core: rows are read out, since their logits decide whether they leave.
+    pub(super) reads_out: bool,
+}
+
+impl Decode {
+    pub(super) fn of(work: &Work, criterion: Criterion) -> Self {
+        Self { stage: work.stage, reads_out: work.signals && criterion.reads_logits() }
+    }
+
+    /// All that a run can ask for.
+    fn all(criterion: Criterion) -> impl Iterator<Item = Self> {
+        let plain = DECODE.map(|stage| Self { stage, reads_out: false });
+        let reading = criterion.reads_logits().then_some(Self { stage: Stage::Core, reads_out: true });
+        plain.into_iter().chain(reading)
+    }
+}
 
 /// A model's decode stages on a device, recorded or not.
 #[derive(Debug)]
 pub(super) struct Graphs {
-    graphs: BTreeMap<(Stage, usize), Graph>,
+    graphs: BTreeMap<(Decode, usize), Graph>,
 }
 
 /// The bucket of a number of rows; beyond the last, multiples of it.
@@ -43,12 +65,12 @@ pub(super) fn bucket(rows: usize) -> usize {
 /// Queues a decode stage, kernel by kernel. `count` rows are launched, the header says how many are real; `spans`: some
 /// attend to each other.
 pub(super) fn queue(
-    (stage, spans): (Stage, bool),
+    (Decode { stage, reads_out }, spans): (Decode, bool),
     count: usize,
-    (ops, model, store): (&Ops, &Model, &Store),
+    (ops, model, store): (&Ops, &DeviceModel, &Store),
     config: &LiveConfig,
 ) -> Result<(), CudaError> {
-    let at = |offset| store.upload.at(offset);
+    let at = |offset| store.scratch.upload.at(offset);
     let rows = Rows {
         phase: Phase::Decode,
         count,
@@ -57,7 +79,7 @@ pub(super) fn queue(
         parts: at(store.offsets.items()),
         tiles: 0,
     };
-    let mut run = Run {
+    let mut run = StageRun {
         ops,
         model,
         store,
@@ -65,13 +87,14 @@ pub(super) fn queue(
         layout: config.scheduler.kv.layout,
         initial_state: config.initial_state,
         r_max: config.scheduler.r_max,
+        criterion: config.exits.criterion(&model.architecture),
         spans,
         launches: 0,
     };
     let loops = if stage == Stage::Forward { run.r_max.0 } else { 1 };
     let launches = loops as usize * model.core.len() + model.prelude.len() + model.coda.len();
-    assert!(launches * 4 <= store.counters.bytes(), "a stage has more attention launches than work counters");
-    ops.begin(at(0), store.tables.address(), (store.counters.address(), launches as i32))?;
+    assert!(launches * 4 <= store.scratch.counters.bytes(), "a stage has more attention launches than work counters");
+    ops.begin(at(0), store.kv.tables.address(), (store.scratch.counters.address(), launches as i32))?;
     if matches!(stage, Stage::Prelude | Stage::Forward) {
         run.prelude()?;
     }
@@ -80,9 +103,12 @@ pub(super) fn queue(
         Stage::Forward => (1..=run.r_max.0).try_for_each(|depth| run.core(depth))?,
         _ => {}
     }
+    if reads_out {
+        run.read_out()?;
+    }
     if matches!(stage, Stage::Coda | Stage::Forward) {
         run.coda()?;
-        let addresses: [Address; 3] = [at(0), at(store.offsets.draws()), store.y.address()];
+        let addresses: [Address; 3] = [at(0), at(store.offsets.draws()), store.scratch.y.address()];
         run.emit(addresses, count)?;
     }
     Ok(())
@@ -97,23 +123,23 @@ impl Graphs {
     /// Records every decode stage for batches of up to `rows` rows. The upload must hold a header of no rows.
     pub(super) fn record(
         rows: usize,
-        (ops, model, store): (&Ops, &Model, &Store),
+        (ops, model, store): (&Ops, &DeviceModel, &Store),
         config: &LiveConfig,
     ) -> Result<Self, CudaError> {
         let mut graphs = BTreeMap::new();
         for count in BUCKETS.into_iter().filter(|&count| count <= bucket(rows)) {
-            for stage in DECODE {
-                let queue = || queue((stage, false), count, (ops, model, store), config);
+            for decode in Decode::all(config.exits.criterion(&model.architecture)) {
+                let queue = || queue((decode, false), count, (ops, model, store), config);
                 // Once for real: libraries load their kernels and choose algorithms, which a capture cannot do.
                 queue()?;
                 ops.device.synchronize()?;
-                graphs.insert((stage, count), ops.device.capture(queue)?);
+                graphs.insert((decode, count), ops.device.capture(queue)?);
             }
         }
         Ok(Self { graphs })
     }
 
-    pub(super) fn get(&self, stage: Stage, rows: usize) -> Option<&Graph> {
-        self.graphs.get(&(stage, bucket(rows)))
+    pub(super) fn get(&self, decode: Decode, rows: usize) -> Option<&Graph> {
+        self.graphs.get(&(decode, bucket(rows)))
     }
 }

@@ -4,9 +4,9 @@
 use cudarc::driver::sys;
 
 use super::compile::kernel;
-use super::device::{Device, Shape, arguments, check};
+use super::cublaslt::{CublasLt, Product};
+use super::device::{CudaDevice, Shape, arguments, check};
 use super::error::CudaError;
-use super::lt::{Lt, Product};
 use super::memory::Buffer;
 use crate::architecture::Architecture;
 
@@ -33,7 +33,7 @@ impl Limits {
     ///
     /// # Errors
     /// 4 GiB are not free, or a library fails.
-    pub fn of(device: &Device) -> Result<Self, CudaError> {
+    pub fn of(device: &CudaDevice) -> Result<Self, CudaError> {
         let [from, to] = [(); 2].map(|()| Buffer::new(device, BYTES, "a buffer to copy"));
         let (from, to) = (from?, to?);
         // Numbers that are all alike would take less power, and so be multiplied faster, than a model's.
@@ -48,10 +48,10 @@ impl Limits {
                 sys::cuMemcpyDtoDAsync_v2(to.address(), from.address(), BYTES, device.stream())
             })
         })?;
-        let lt = Lt::new(device)?;
+        let cublaslt = CublasLt::new(device)?;
         let product = Product { rows: SIDE, outputs: SIDE, inputs: SIDE, f32_out: false };
         let operands = (from.address(), from.at(SIDE * SIDE * 2), to.address());
-        let product_ms = fastest_ms(device, || lt.multiply(device, product, operands))?;
+        let product_ms = fastest_ms(device, || cublaslt.multiply(device, product, operands))?;
         Ok(Self {
             bandwidth_gb_per_s: 2.0 * BYTES as f64 / copy_ms / 1e6,
             compute_tflops: 2.0 * (SIDE as f64).powi(3) / product_ms / 1e9,
@@ -60,7 +60,7 @@ impl Limits {
 }
 
 /// The shortest time of queued work; the first go warms up.
-fn fastest_ms(device: &Device, mut work: impl FnMut() -> Result<(), CudaError>) -> Result<f64, CudaError> {
+fn fastest_ms(device: &CudaDevice, mut work: impl FnMut() -> Result<(), CudaError>) -> Result<f64, CudaError> {
     work()?;
     let mut fastest = f64::INFINITY;
     for _ in 0..REPEATS {

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use bytemuck::Pod;
 use cudarc::driver::sys;
 
-use super::device::{Device, check};
+use super::device::{CudaDevice, check};
 use super::error::CudaError;
 
 /// An address on the device.
@@ -22,7 +22,7 @@ pub(super) struct Buffer {
 
 impl Buffer {
     /// Uninitialised bytes. `what` names them in an error.
-    pub(super) fn new(device: &Device, bytes: usize, what: &str) -> Result<Self, CudaError> {
+    pub(super) fn new(device: &CudaDevice, bytes: usize, what: &str) -> Result<Self, CudaError> {
         let mut address = 0;
         // SAFETY: the out pointer is to a local. At least one byte, since the driver refuses none.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes.max(1)) };
@@ -41,7 +41,7 @@ impl Buffer {
     }
 
     /// The same, zeroed.
-    pub(super) fn zeroed(device: &Device, bytes: usize, what: &str) -> Result<Self, CudaError> {
+    pub(super) fn zeroed(device: &CudaDevice, bytes: usize, what: &str) -> Result<Self, CudaError> {
         let buffer = Self::new(device, bytes, what)?;
         // SAFETY: the range is this buffer.
         check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(buffer.address, 0, bytes, device.stream()) })?;
@@ -63,7 +63,7 @@ impl Buffer {
     }
 
     /// Queues a copy from pinned memory, which must stay as it is until the copy has run.
-    pub(super) fn upload(&self, device: &Device, from: &Pinned, bytes: usize) -> Result<(), CudaError> {
+    pub(super) fn upload(&self, device: &CudaDevice, from: &Pinned, bytes: usize) -> Result<(), CudaError> {
         assert!(bytes <= self.bytes && bytes <= from.bytes, "{bytes} bytes into {} from {}", self.bytes, from.bytes);
         // SAFETY: both ranges hold `bytes`; the executor keeps `from` untouched until the batch's event has passed.
         check("cuMemcpyHtoDAsync", unsafe {
@@ -72,14 +72,14 @@ impl Buffer {
     }
 
     /// Queues a copy of the first bytes into pinned memory.
-    pub(super) fn download(&self, device: &Device, to: &Pinned, bytes: usize) -> Result<(), CudaError> {
+    pub(super) fn download(&self, device: &CudaDevice, to: &Pinned, bytes: usize) -> Result<(), CudaError> {
         self.download_part(device, 0, (to, 0), bytes)
     }
 
     /// Queues a copy of the bytes from `offset` on into pinned memory, at a byte of it.
     pub(super) fn download_part(
         &self,
-        device: &Device,
+        device: &CudaDevice,
         offset: usize,
         (to, at): (&Pinned, usize),
         bytes: usize,
@@ -106,7 +106,7 @@ impl Buffer {
     ///
     /// On the device's stream, since no other is ordered with what is queued there: a buffer's zeros came behind its numbers
     /// once, when the GPU was busy.
-    pub(super) fn write(&self, device: &Device, offset: usize, from: &[u8]) -> Result<(), CudaError> {
+    pub(super) fn write(&self, device: &CudaDevice, offset: usize, from: &[u8]) -> Result<(), CudaError> {
         assert!(offset + from.len() <= self.bytes, "{} bytes at {offset} of {}", from.len(), self.bytes);
         // SAFETY: the range lies within the buffer, and `from` lives until the copy has run.
         check("cuMemcpyHtoDAsync", unsafe {

@@ -12,19 +12,20 @@
 
 mod arguments;
 mod compile;
+mod cublaslt;
 mod device;
 mod error;
 mod executor;
 mod flight;
 mod graphs;
 mod limits;
-mod lt;
 mod memory;
 mod model;
 mod ops;
 mod options;
 mod prefill;
 mod products;
+mod readout;
 mod scores;
 mod stages;
 mod store;
@@ -33,7 +34,7 @@ mod transfer;
 mod upload;
 
 pub use compile::check_kernels;
-pub use device::Device;
+pub use device::CudaDevice;
 pub use error::{CudaError, CudaRunError};
 pub use executor::{CudaBackend, CudaExecutor};
 pub use flight::CudaStats;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::compile::kernel;
-use super::device::{Device, Kernel, Shape, arguments};
+use super::device::{CudaDevice, Kernel, Shape, arguments};
 use super::error::CudaError;
 use super::memory::{Address, Buffer};
 use super::options::WeightSource;
@@ -37,27 +37,27 @@ pub(super) struct Layer {
 
 /// A model's weights on a device, shared by the executors that are made of it.
 #[derive(Clone, Debug)]
-pub struct CudaModel(pub(super) Rc<Model>);
+pub struct CudaModel(pub(super) Rc<DeviceModel>);
 
 impl CudaModel {
     /// Loads or makes the weights.
     ///
     /// # Errors
     /// They do not fit, or the kernel that makes them does not compile.
-    pub fn new(device: &Device, architecture: &Architecture, source: WeightSource<'_>) -> Result<Self, CudaError> {
-        Ok(Self(Rc::new(Model::new(device, architecture, source)?)))
+    pub fn new(device: &CudaDevice, architecture: &Architecture, source: WeightSource<'_>) -> Result<Self, CudaError> {
+        Ok(Self(Rc::new(DeviceModel::new(device, architecture, source)?)))
     }
 
     /// The device that holds them.
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &CudaDevice {
         &self.0.device
     }
 }
 
 /// All weights.
 #[derive(Debug)]
-pub(super) struct Model {
-    pub(super) device: Device,
+pub(super) struct DeviceModel {
+    pub(super) device: CudaDevice,
     pub(super) architecture: Architecture,
     pub(super) embedding: Address,
     pub(super) prelude: Vec<Layer>,
@@ -75,7 +75,7 @@ pub(super) struct Model {
 
 /// Places tensors on the device.
 struct Loader<'a> {
-    device: &'a Device,
+    device: &'a CudaDevice,
     fill: Kernel,
     source: WeightSource<'a>,
     specs: Vec<TensorSpec>,
@@ -116,8 +116,8 @@ impl Loader<'_> {
     }
 }
 
-impl Model {
-    fn new(device: &Device, architecture: &Architecture, source: WeightSource<'_>) -> Result<Self, CudaError> {
+impl DeviceModel {
+    fn new(device: &CudaDevice, architecture: &Architecture, source: WeightSource<'_>) -> Result<Self, CudaError> {
         let fill = kernel(device, architecture, "fill.cu", "fill_weights")?;
         let mut specs = family::required(architecture);
         specs.extend(family::optional(architecture));
@@ -196,10 +196,10 @@ mod tests {
     fn weights_made_on_the_device_are_the_hosts() {
         for name in ["tiny-ouro", "tiny-huginn"] {
             let architecture = Architecture::builtin(name).unwrap();
-            let device = Device::open(0).unwrap();
+            let device = CudaDevice::open(0).unwrap();
             let host = Weights::random(&architecture, 9);
-            let made = Model::new(&device, &architecture, WeightSource::Random { seed: 9 }).unwrap();
-            let loaded = Model::new(&device, &architecture, WeightSource::Loaded(&host)).unwrap();
+            let made = DeviceModel::new(&device, &architecture, WeightSource::Random { seed: 9 }).unwrap();
+            let loaded = DeviceModel::new(&device, &architecture, WeightSource::Loaded(&host)).unwrap();
             assert_eq!(made.buffers.len(), loaded.buffers.len());
             for (made, loaded) in made.buffers.iter().zip(&loaded.buffers) {
                 let bits = |buffer: &Buffer| buffer.read::<u16>(buffer.bytes() / 2).unwrap();

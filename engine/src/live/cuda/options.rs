@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::device::Device;
+use super::device::CudaDevice;
 use super::error::CudaError;
 use crate::architecture::Architecture;
 use crate::layout::Layout;
@@ -56,17 +56,20 @@ pub enum KvBudget {
 }
 
 impl KvBudget {
-    /// Core blocks, all planes together, that fit in the budget; the weights are placed already.
+    /// Core blocks, all planes together, that fit in the budget; the weights are placed already, and of what is free
+    /// `kept_bytes` go to what a run keeps for its exit criterion.
     ///
     /// # Errors
     /// Not one block of every plane fits.
     pub fn blocks(
         self,
-        device: &Device,
+        device: &CudaDevice,
         architecture: &Architecture,
         (layout, r_max, block_tokens): (Layout, Depth, u32),
+        kept_bytes: u64,
     ) -> Result<u32, CudaError> {
         let (free, total) = device.memory()?;
+        let free = free.saturating_sub(kept_bytes);
         let bytes = match self {
             Self::Bytes(bytes) => bytes,
             Self::Fraction(share) => (free as f64 * share) as u64,

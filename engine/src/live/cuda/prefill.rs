@@ -5,7 +5,7 @@ use super::executor::CudaBackend;
 use super::memory::Pinned;
 use super::products::Phase;
 use super::scores::scored_lanes;
-use super::stages::{Rows, Run};
+use super::stages::{Rows, StageRun};
 use super::upload::{BannedLists, Draw, Upload, rows, tiles};
 use crate::live::{Lane, Work};
 
@@ -36,8 +36,8 @@ impl CudaBackend {
         let entries_at = out.put(entries);
         let bytes = out.finish(tokens.len(), 0, entries.len(), entries_at);
         let store = &self.store;
-        store.upload.upload(&self.ops.device, upload, bytes)?;
-        let at = |offset| store.upload.at(offset);
+        store.scratch.upload.upload(&self.ops.device, upload, bytes)?;
+        let at = |offset| store.scratch.upload.at(offset);
         let rows = Rows {
             phase: Phase::Prefill,
             count: tokens.len(),
@@ -47,7 +47,7 @@ impl CudaBackend {
             tiles: tiles.len(),
         };
         let r_max = self.config.scheduler.r_max;
-        let mut run = Run {
+        let mut run = StageRun {
             ops: &self.ops,
             model: &self.model,
             store,
@@ -55,10 +55,11 @@ impl CudaBackend {
             layout: self.config.scheduler.kv.layout,
             initial_state: self.config.initial_state,
             r_max,
+            criterion: self.criterion,
             spans: false,
             launches: 0,
         };
-        run.ops.begin(at(0), store.tables.address(), (store.counters.address(), 0))?;
+        run.ops.begin(at(0), store.kv.tables.address(), (store.scratch.counters.address(), 0))?;
         run.prelude()?;
         (1..=r_max.0).try_for_each(|depth| run.core(depth))?;
         // The coda's layers keep KV of every token, but only some make one.
@@ -66,8 +67,8 @@ impl CudaBackend {
         if draws.is_empty() {
             return Ok(scored_at);
         }
-        run.ops.gather([at(picks_at), store.y.address(), store.z.address()], picks.len())?;
-        run.emit([at(draw_header_at), at(draws_at), store.z.address()], draws.len())?;
+        run.ops.gather([at(picks_at), store.scratch.y.address(), store.scratch.branch.address()], picks.len())?;
+        run.emit([at(draw_header_at), at(draws_at), store.scratch.branch.address()], draws.len())?;
         Ok(scored_at)
     }
 }

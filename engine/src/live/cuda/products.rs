@@ -1,13 +1,13 @@
 //! Matrix products, and the choice of who multiplies: our stream, our tiles, or cuBLASLt.
 
 use super::arguments::Stream;
+use super::cublaslt::Product;
 use super::device::arguments;
 use super::error::CudaError;
-use super::lt::Product;
 use super::memory::Address;
 use super::model::{Layer, Linear};
 use super::ops::Ops;
-use super::stream::{Plan, STREAM_ROWS, STREAM_ROWS_MAX, TensorMap};
+use super::stream::{STREAM_ROWS, STREAM_ROWS_MAX, StreamPlan, TensorMap};
 
 /// Threads of the streaming GEMM's block: four warps that multiply, one that fetches.
 const STREAM_THREADS: u32 = 160;
@@ -94,7 +94,7 @@ impl Ops {
         let gated = leaves == Leaves::Gated;
         let outputs = if gated { l.outputs / 2 } else { l.outputs };
         let multiprocessors = self.device.multiprocessors() as usize;
-        let plan = Plan::new((outputs, l.inputs), (gated, leaves == Leaves::Shares), multiprocessors);
+        let plan = StreamPlan::new((outputs, l.inputs), (gated, leaves == Leaves::Shares), multiprocessors);
         let names = match (leaves, plan.is_wide()) {
             (Leaves::Gated, _) => ["stream_gated_16", "stream_gated_32", "stream_gated_64"],
             (Leaves::Bf16, false) => ["stream_16", "stream_32", "stream_64"],
@@ -126,7 +126,7 @@ impl Ops {
     fn large(&self, l: &Linear, (x, y): (Address, Address), rows: usize, f32_out: bool) -> Result<(), CudaError> {
         if !self.invariant {
             let product = Product { rows, outputs: l.outputs, inputs: l.inputs, f32_out };
-            return self.lt.multiply(&self.device, product, (l.weights, x, y));
+            return self.cublaslt.multiply(&self.device, product, (l.weights, x, y));
         }
         let name = if f32_out { "tile_f32" } else { "tile_bf16" };
         let grid = (l.outputs.div_ceil(128) as u32, rows.div_ceil(128) as u32);
@@ -139,8 +139,10 @@ impl Ops {
 mod tests {
     use super::*;
     use crate::architecture::Architecture;
-    use crate::live::cuda::device::Device;
+    use crate::live::cuda::compile::For;
+    use crate::live::cuda::device::CudaDevice;
     use crate::live::cuda::memory::Buffer;
+    use crate::models::criterion::Criterion;
 
     /// Numbers in [-1, 1), and what bf16 keeps of them.
     fn numbers(count: usize, seed: u32) -> Vec<half::bf16> {
@@ -180,8 +182,9 @@ mod tests {
     #[ignore = "needs a Hopper GPU"]
     fn a_streamed_product_is_right_and_the_same_for_any_number_of_rows() {
         let architecture = Architecture::builtin("tiny-ouro").unwrap();
-        let device = Device::open(0).unwrap();
-        let ops = Ops::new(&device, &architecture, 4, true).unwrap();
+        let device = CudaDevice::open(0).unwrap();
+        let criterion = Criterion::of(&architecture);
+        let ops = Ops::new(&device, For { architecture: &architecture, block_tokens: 4, criterion }, true).unwrap();
         // Edges everywhere: outputs, inputs and rows that fill neither tiles, nor stages, nor groups.
         for (outputs, inputs) in [(176, 64), (1000, 200), (520, 1416), (9000, 72)] {
             let (w, x) = (numbers(outputs * inputs, 1), numbers(150 * inputs, 2));

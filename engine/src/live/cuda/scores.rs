@@ -67,15 +67,15 @@ impl CudaBackend {
             for (at, (_, score)) in of_draws.iter().enumerate() {
                 if let ScoredId::Drawn(draw) = score.id {
                     let row = drawn[draw as usize];
-                    let logits = &self.store.logits;
+                    let logits = &self.store.scratch.logits;
                     logits.download_part(&self.ops.device, row * row_bytes, (&to, at * row_bytes), row_bytes)?;
                 }
             }
             pieces.push(Piece { scores: of_draws, logits: to });
         }
-        let rows_max = self.store.logits.bytes() / row_bytes;
+        let rows_max = self.store.scratch.logits.bytes() / row_bytes;
         for (piece, scores) in of_prompts.chunks(rows_max).enumerate() {
-            let lanes: Address = self.store.upload.at(lanes_at + piece * rows_max * 4);
+            let lanes: Address = self.store.scratch.upload.at(lanes_at + piece * rows_max * 4);
             let to = self.prompt_logits(lanes, scores.len())?;
             pieces.push(Piece { scores: scores.to_vec(), logits: to });
         }
@@ -85,14 +85,15 @@ impl CudaBackend {
     /// Queues the LM head for `count` lanes of the prefill that was queued last, and their logits' way to the host.
     fn prompt_logits(&mut self, lanes: Address, count: usize) -> Result<Pinned, CudaError> {
         let store = &self.store;
-        let (y, z, logits) = (store.y.address(), store.z.address(), store.logits.address());
+        let (y, z, logits) =
+            (store.scratch.y.address(), store.scratch.branch.address(), store.scratch.logits.address());
         // Behind a copy from the buffers that it writes, so it may not start early.
         self.ops.chained.set(false);
         self.ops.gather([lanes, y, z], count)?;
         self.ops.logits(&self.model.head, (z, logits), count)?;
         let bytes = count * self.model.architecture.vocab as usize * 4;
         let to = self.spare.take(bytes)?;
-        self.store.logits.download(&self.ops.device, &to, bytes)?;
+        self.store.scratch.logits.download(&self.ops.device, &to, bytes)?;
         Ok(to)
     }
 }

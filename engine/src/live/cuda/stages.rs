@@ -3,12 +3,13 @@
 use super::arguments::{DecodeAttention, Norm, PrefillAttention, Sample};
 use super::error::CudaError;
 use super::memory::Address;
-use super::model::{Layer, Model};
+use super::model::{DeviceModel, Layer};
 use super::ops::Ops;
 use super::products::Phase;
 use super::store::{Pool, Store};
 use super::upload::SPLIT;
 use crate::layout::Layout;
+use crate::models::criterion::Criterion;
 use crate::models::family::Looping;
 use crate::models::initial_state::InitialState;
 use crate::units::Depth;
@@ -50,31 +51,37 @@ pub(super) struct Rows {
 }
 
 /// Everything that a stage needs.
-pub(super) struct Run<'a> {
+pub(super) struct StageRun<'a> {
     pub(super) ops: &'a Ops,
-    pub(super) model: &'a Model,
+    pub(super) model: &'a DeviceModel,
     pub(super) store: &'a Store,
     pub(super) rows: Rows,
     pub(super) layout: Layout,
     pub(super) initial_state: InitialState,
     pub(super) r_max: Depth,
+    /// What rows are judged by after a loop.
+    pub(super) criterion: Criterion,
     /// Rows attend to each other, so all store their keys first.
     pub(super) spans: bool,
     /// Attention launches so far, each of which has a work counter.
     pub(super) launches: i32,
 }
 
-impl Run<'_> {
+impl StageRun<'_> {
     fn decode(&self) -> bool {
         self.rows.phase == Phase::Decode
     }
 
     fn state(&self) -> Address {
-        if self.decode() { self.store.state.address() } else { self.store.token_state.address() }
+        if self.decode() { self.store.positions.state.address() } else { self.store.scratch.token_state.address() }
     }
 
     fn injected(&self) -> Address {
-        if self.decode() { self.store.injected.address() } else { self.store.token_injected.address() }
+        if self.decode() {
+            self.store.positions.injected.address()
+        } else {
+            self.store.scratch.token_injected.address()
+        }
     }
 
     fn norm(&self, norm: Norm) -> Result<(), CudaError> {
@@ -93,8 +100,8 @@ impl Run<'_> {
         let (s, m) = (self.store, self.model);
         let form = m.architecture.form();
         let scale = if form.scales_embedding { (m.architecture.hidden as f32).sqrt() } else { 1.0 };
-        let (header, rows, x, y) = (self.rows.header, self.rows.rows, s.x.address(), s.y.address());
-        self.ops.embed([header, rows, s.inputs.address(), m.embedding, x], scale, self.rows.count)?;
+        let (header, rows, x, y) = (self.rows.header, self.rows.rows, s.scratch.x.address(), s.scratch.y.address());
+        self.ops.embed([header, rows, s.positions.inputs.address(), m.embedding, x], scale, self.rows.count)?;
         if !form.injects() {
             return self.norm(Norm { x, state: self.state(), ..Norm::default() });
         }
@@ -112,12 +119,12 @@ impl Run<'_> {
     /// One loop. `depth` 0: each row's own.
     pub(super) fn core(&mut self, depth: u8) -> Result<(), CudaError> {
         let (s, m) = (self.store, self.model);
-        let (x, y) = (s.x.address(), s.y.address());
+        let (x, y) = (s.scratch.x.address(), s.scratch.y.address());
         let first = m.core[0].norms[0];
         match &m.adapter {
             None => self.norm_states(Norm { next_norm: first, x_out: x, y_out: y, ..Norm::default() })?,
             Some(adapter) => {
-                let joined = s.joined.address();
+                let joined = s.scratch.joined.address();
                 let addresses = [self.rows.header, self.rows.rows, self.state(), self.injected(), joined];
                 self.ops.join(addresses, self.decode(), self.rows.count)?;
                 self.ops.linear(adapter, (joined, x), self.rows.count, self.rows.phase)?;
@@ -127,11 +134,12 @@ impl Run<'_> {
         self.layers(&m.core, Region::Core { depth }, self.core_end())
     }
 
-    /// The state and, in decode, its exit signal.
+    /// The state and, in decode, the exit signal that it gives by itself.
     fn core_end(&self) -> End {
         let (s, m) = (self.store, self.model);
         let final_norm = if m.architecture.form().injects() { 0 } else { m.final_norm };
-        let signals = if self.decode() { s.results.at(s.signals_at()) } else { 0 };
+        let signals =
+            if self.decode() && !self.criterion.reads_logits() { s.scratch.results.at(s.signals_at()) } else { 0 };
         End { final_norm, state: self.state(), signals, ..End::default() }
     }
 
@@ -156,7 +164,7 @@ impl Run<'_> {
     /// The layers behind the loop, up to the LM head's input in `y`.
     pub(super) fn coda(&mut self) -> Result<(), CudaError> {
         let (s, m) = (self.store, self.model);
-        let (x, y) = (s.x.address(), s.y.address());
+        let (x, y) = (s.scratch.x.address(), s.scratch.y.address());
         let Looping::Injects { norm_before_coda } = m.architecture.form().looping else {
             return self.norm_states(Norm { x_out: y, ..Norm::default() });
         };
@@ -169,29 +177,29 @@ impl Run<'_> {
     /// LM head and the choice of a token for `count` rows of `x`.
     pub(super) fn emit(&self, [header, draws, x]: [Address; 3], count: usize) -> Result<(), CudaError> {
         let s = self.store;
-        let logits = s.logits.address();
+        let logits = s.scratch.logits.address();
         self.ops.logits(&self.model.head, (x, logits), count)?;
-        let (inputs, chosen) = (s.inputs.address(), s.results.address());
+        let (inputs, chosen) = (s.positions.inputs.address(), s.scratch.results.address());
         self.ops.sample(Sample { header, draws, logits, inputs, chosen }, count)
     }
 
     /// Layers over `x` (the residual stream) and `y` (its norm), each ending with the norm that the next begins with.
     fn layers(&mut self, layers: &[Layer], region: Region, end: End) -> Result<(), CudaError> {
         let s = self.store;
-        let (x, y, z) = (s.x.address(), s.y.address(), s.z.address());
+        let (x, y, z) = (s.scratch.x.address(), s.scratch.y.address(), s.scratch.branch.address());
         let (count, phase) = (self.rows.count, self.rows.phase);
         for (i, layer) in layers.iter().enumerate() {
             let [_, after_attention, before_mlp, after_mlp] = layer.norms;
-            self.ops.linear(&layer.qkv, (y, s.qkv.address()), count, phase)?;
+            self.ops.linear(&layer.qkv, (y, s.scratch.qkv.address()), count, phase)?;
             if let Some([queries, keys]) = layer.qk_norm {
-                self.ops.qk_norm([self.rows.header, s.qkv.address(), queries, keys], count)?;
+                self.ops.qk_norm([self.rows.header, s.scratch.qkv.address(), queries, keys], count)?;
             }
             self.attention(layer, i, region)?;
-            let shares = self.ops.branch(&layer.out, (s.attended.address(), z), count, phase)?;
+            let shares = self.ops.branch(&layer.out, (s.scratch.attended.address(), z), count, phase)?;
             let sum = Norm { x, branch: z, shares, branch_norm: after_attention, ..Norm::default() };
             self.norm(Norm { next_norm: before_mlp, x_out: x, y_out: y, ..sum })?;
-            self.ops.gated(layer, (y, s.wide.address(), s.gated.address()), count, phase)?;
-            let shares = self.ops.branch(&layer.down, (s.gated.address(), z), count, phase)?;
+            self.ops.gated(layer, (y, s.scratch.wide.address(), s.scratch.gated.address()), count, phase)?;
+            let shares = self.ops.branch(&layer.down, (s.scratch.gated.address(), z), count, phase)?;
             let end = match layers.get(i + 1) {
                 Some(next) => End { next_norm: next.norms[0], x_out: x, y_out: y, ..End::default() },
                 None => end,
@@ -204,14 +212,14 @@ impl Run<'_> {
     fn attention(&mut self, layer: &Layer, index: usize, region: Region) -> Result<(), CudaError> {
         let s = self.store;
         let (pool, place): (&Pool, usize) = match region {
-            Region::Boundary { first } => (&s.boundary, first + index),
-            Region::Core { .. } => (&s.core, index),
+            Region::Boundary { first } => (&s.kv.boundary, first + index),
+            Region::Core { .. } => (&s.kv.core, index),
         };
         let (boundary, depth) = match region {
             Region::Boundary { .. } => (1, 0),
             Region::Core { depth } => (0, i32::from(depth)),
         };
-        let (planes, tables) = (s.planes as i32, s.tables.address());
+        let (planes, tables) = (s.kv.planes as i32, s.kv.tables.address());
         let layout = match self.layout {
             Layout::DepthIndexed => 0,
             Layout::LastExited => 1,
@@ -219,8 +227,8 @@ impl Run<'_> {
             Layout::FirstThenShared => 3,
         };
         let marks_depth = i32::from(boundary == 0 && index == 0);
-        let pages_max = s.pages_max as i32;
-        let (qkv, factors, depths) = (s.qkv.address(), s.factors.address(), s.depths.address());
+        let pages_max = s.kv.pages_max as i32;
+        let (qkv, factors, depths) = (s.scratch.qkv.address(), s.kv.factors.address(), s.kv.depths.address());
         if !self.decode() {
             let attention = PrefillAttention {
                 header: self.rows.header,
@@ -232,7 +240,7 @@ impl Run<'_> {
                 pool: pool.layer(place),
                 tables,
                 depths,
-                out: s.attended.address(),
+                out: s.scratch.attended.address(),
                 pages_max,
                 planes,
                 layout,
@@ -242,7 +250,7 @@ impl Run<'_> {
             };
             return self.ops.prefill_attention(attention, self.rows.count, self.rows.tiles);
         }
-        let next = s.counters.at(self.launches as usize * 4);
+        let next = s.scratch.counters.at(self.launches as usize * 4);
         self.launches += 1;
         let attention = DecodeAttention {
             header: self.rows.header,
@@ -254,11 +262,11 @@ impl Run<'_> {
             pool: pool.layer(place),
             tables,
             depths,
-            parts: s.parts.address(),
-            part_sums: s.part_sums.address(),
-            arrived: s.arrived.address(),
+            parts: s.scratch.parts.address(),
+            part_sums: s.scratch.part_sums.address(),
+            arrived: s.scratch.arrived.address(),
             next,
-            out: s.attended.address(),
+            out: s.scratch.attended.address(),
             pages_max,
             planes,
             layout,
@@ -269,7 +277,7 @@ impl Run<'_> {
         if self.spans {
             self.ops.decode_store(attention, self.rows.count)?;
         }
-        let splits_max = s.context_max.div_ceil(SPLIT as usize);
+        let splits_max = s.kv.context_max.div_ceil(SPLIT as usize);
         self.ops.decode_attention(attention, (self.rows.count, splits_max), self.spans)
     }
 }

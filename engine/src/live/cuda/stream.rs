@@ -28,7 +28,7 @@ const SHARED_BYTES: usize = 212 << 10;
 
 /// How a layer is cut. It depends on the layer alone, so that the order of summation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct StreamPlan {
     /// Outputs of a tile; gated, as many of the gate and of up.
     pub(super) width: usize,
     /// Parts of K, each of which leaves its own sums.
@@ -36,7 +36,7 @@ pub(super) struct Plan {
     gated: bool,
 }
 
-impl Plan {
+impl StreamPlan {
     /// A product of `outputs` (gated or not) by `inputs`; `splits` says that what follows can add shares of K.
     ///
     /// Every multiprocessor gets the same number of tiles. Each tile reads all activations, so narrow tiles of all of K
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn no_share_of_k_is_empty() {
         for inputs in [8, 64, 72, 136, 200, 240] {
-            let plan = Plan::new((72, inputs), (false, true), 132);
+            let plan = StreamPlan::new((72, inputs), (false, true), 132);
             assert!(plan.shares <= inputs.div_ceil(64), "{inputs} inputs: {plan:?}");
         }
     }
@@ -146,7 +146,7 @@ mod tests {
             (65_536, 5280, false, false),
         ];
         for (outputs, inputs, gated, splits) in layers {
-            let plan = Plan::new((outputs, inputs), (gated, splits), 132);
+            let plan = StreamPlan::new((outputs, inputs), (gated, splits), 132);
             assert!(plan.width <= if gated { 64 } else { 128 } && plan.shares <= SHARES_MAX);
             let pieces = plan.pieces(outputs, 64, 64);
             assert!(pieces as f64 / (pieces.div_ceil(132) * 132) as f64 > 0.96, "{outputs}: {plan:?}, {pieces} pieces");

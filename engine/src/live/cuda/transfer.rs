@@ -29,14 +29,15 @@ impl CudaBackend {
         let moves: Vec<Move> =
             work.transfers.iter().map(|transfer| self.jobs(transfer, usize::MAX, &mut out)).collect();
         let bytes = out.finish(work.transfers.len(), 0, 0, 0);
-        self.store.upload.upload(&self.ops.device, upload, bytes)?;
+        self.store.scratch.upload.upload(&self.ops.device, upload, bytes)?;
         let block_tokens = self.config.scheduler.kv.block_tokens as usize;
         for (transfer, jobs) in work.transfers.iter().zip(&moves) {
-            let pool_bytes = |count: usize, layers: usize| count * layers * self.store.core.block_numbers as usize * 2;
+            let pool_bytes =
+                |count: usize, layers: usize| count * layers * self.store.kv.core.block_numbers as usize * 2;
             let pages = jobs.pages.1;
             let parked = Parked {
-                core: self.spare.take(pool_bytes(jobs.core.1, self.store.core.layers))?,
-                boundary: self.spare.take(pool_bytes(pages, self.store.boundary.layers))?,
+                core: self.spare.take(pool_bytes(jobs.core.1, self.store.kv.core.layers))?,
+                boundary: self.spare.take(pool_bytes(pages, self.store.kv.boundary.layers))?,
                 depths: self.spare.take(pages * block_tokens)?,
                 pages,
             };
@@ -74,10 +75,10 @@ impl CudaBackend {
         let entries_at = out.put(entries);
         let bytes = out.finish(rows.len(), 0, entries.len(), entries_at);
         let store = &self.store;
-        store.upload.upload(&self.ops.device, upload, bytes)?;
-        let at = |offset| store.upload.at(offset);
-        self.ops.begin(at(0), store.tables.address(), (store.counters.address(), 0))?;
-        self.ops.set_tokens([at(0), at(rows_at), store.inputs.address()])?;
+        store.scratch.upload.upload(&self.ops.device, upload, bytes)?;
+        let at = |offset| store.scratch.upload.at(offset);
+        self.ops.begin(at(0), store.kv.tables.address(), (store.scratch.counters.address(), 0))?;
+        self.ops.set_tokens([at(0), at(rows_at), store.positions.inputs.address()])?;
         for (jobs, parked) in moves.iter().zip(&parked) {
             self.queue_moves(jobs, parked, true)?;
         }
@@ -87,7 +88,7 @@ impl CudaBackend {
     /// Lists a sequence's first `pages` pages, and their blocks in every plane of the core: which, and its place among the
     /// saved.
     fn jobs(&self, transfer: &Transfer, pages: usize, out: &mut Upload<'_>) -> Move {
-        let planes = self.store.planes as i32;
+        let planes = self.store.kv.planes as i32;
         let pages = self.tables.pages(transfer.slot).iter().take(pages).map(|page| page.0 as i32);
         let blocks = pages.clone().flat_map(|page| (0..planes).map(move |plane| page * planes + plane));
         let mut list = |jobs: Vec<[i32; 2]>| (out.put(&jobs), jobs.len());
@@ -96,15 +97,17 @@ impl CudaBackend {
     }
 
     fn queue_moves(&self, jobs: &Move, parked: &Parked, restores: bool) -> Result<(), CudaError> {
-        let pools = [(&self.store.core, jobs.core, &parked.core), (&self.store.boundary, jobs.pages, &parked.boundary)];
+        let pools =
+            [(&self.store.kv.core, jobs.core, &parked.core), (&self.store.kv.boundary, jobs.pages, &parked.boundary)];
         for (pool, (at, count), saved) in pools {
             if count > 0 && pool.layers > 0 {
-                let addresses: [Address; 3] = [pool.buffer.address(), saved.address(), self.store.upload.at(at)];
+                let addresses: [Address; 3] =
+                    [pool.buffer.address(), saved.address(), self.store.scratch.upload.at(at)];
                 self.ops.move_blocks(addresses, (pool.layers, pool.layer_numbers), count, restores)?;
             }
         }
         let (at, count) = jobs.pages;
-        let addresses = [self.store.depths.address(), parked.depths.address(), self.store.upload.at(at)];
+        let addresses = [self.store.kv.depths.address(), parked.depths.address(), self.store.scratch.upload.at(at)];
         self.ops.move_depths(addresses, count, restores)
     }
 }

@@ -8,7 +8,7 @@ use super::memory::Pinned;
 use crate::live::{self, Banned, Lane};
 use crate::submission::Sampling;
 
-/// Tokens of a decode attention work item; `SPLIT` in `attention_decode.cu`.
+/// Tokens of a decode attention work item; `SPLIT` in `attention_decode.cuh`.
 pub const SPLIT: u32 = 128;
 /// Queries of a prefill attention block; `QUERIES` in `attention_prefill.cu`.
 pub(super) const QUERIES: u32 = 64;
@@ -135,7 +135,7 @@ pub(super) fn rows(lanes: &[Lane]) -> Vec<Row> {
     lanes.iter().map(row).collect()
 }
 
-/// Work items of decode rows, `attention_decode.cu`'s `Item`: row, split, the row's first item, the row's splits, and what it
+/// Work items of decode rows, `attention_decode.cuh`'s `Item`: row, split, the row's first item, the row's splits, and what it
 /// needs of the row itself.
 pub(super) fn items(lanes: &[Lane]) -> Vec<[i32; 8]> {
     let mut items = Vec::with_capacity(lanes.len());

@@ -36,41 +36,26 @@ pub struct Generation {
 
 /// Why a folder is no model that can be run.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum FolderError {
     /// It is no folder.
     #[error("{} is not a folder: a model is a folder with config.json and model.safetensors", path.display())]
-    NoFolder {
-        /// What was given.
-        path: PathBuf,
-    },
+    NoFolder { path: PathBuf },
     /// One of its JSON files.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The sizes fit no model.
     #[error("{}: {source}", path.display())]
-    Architecture {
-        /// The config.
-        path: PathBuf,
-        /// Which size.
-        source: ArchitectureError,
-    },
+    Architecture { path: PathBuf, source: ArchitectureError },
     /// The files of its weights.
     #[error(transparent)]
     Weights(#[from] WeightsError),
     /// It could not be written.
     #[error("{}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Write { path: PathBuf, source: std::io::Error },
     /// Something is there already.
     #[error("{} holds files already: name a folder that is new or empty", path.display())]
-    NotEmpty {
-        /// The folder.
-        path: PathBuf,
-    },
+    NotEmpty { path: PathBuf },
 }
 
 impl ModelFolder {

@@ -22,125 +22,52 @@ use tensor::Tensor;
 
 /// Why weights could not be loaded.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum WeightsError {
     /// A file could not be opened.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// A folder without weights.
     #[error("{} holds neither model.safetensors nor model.safetensors.index.json{}", folder.display(), pickled(*pickles))]
-    NoFiles {
-        /// The folder.
-        folder: PathBuf,
-        /// It holds weights in PyTorch's own form.
-        pickles: bool,
-    },
+    NoFiles { folder: PathBuf, pickles: bool },
     /// What stands for a file that was not fetched.
     #[error("{} is a pointer of Git's large file storage and not the file: fetch it with `git lfs pull`", path.display())]
-    Pointer {
-        /// The file.
-        path: PathBuf,
-    },
+    Pointer { path: PathBuf },
     /// PyTorch's own form, which can hold programs.
     #[error("{} is a PyTorch file: save the model as safetensors (`save_pretrained(.., safe_serialization=True)`)", path.display())]
-    Pickle {
-        /// The file.
-        path: PathBuf,
-    },
+    Pickle { path: PathBuf },
     /// A file that ends too early.
     #[error("{} is cut off: it has {bytes} bytes, its header speaks of others; fetch it again", path.display())]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        bytes: usize,
-    },
+    Truncated { path: PathBuf, bytes: usize },
     /// An index that names a file elsewhere.
     #[error("{}: `{tensor}` must be in a file of this folder, not in `{shard}`", path.display())]
-    Outside {
-        /// The index.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// The file that it names.
-        shard: String,
-    },
+    Outside { path: PathBuf, tensor: String, shard: String },
     /// A tensor that two files hold.
     #[error("{}: `{name}` is in another file too: which one is right cannot be told", path.display())]
-    Twice {
-        /// The second file.
-        path: PathBuf,
-        /// The tensor.
-        name: String,
-    },
+    Twice { path: PathBuf, name: String },
     /// A tensor in numbers of another kind.
     #[error("`{name}` is stored as {dtype}: only BF16, F16 and F32 are read, so convert it")]
-    Dtype {
-        /// The tensor.
-        name: String,
-        /// Its numbers.
-        dtype: String,
-    },
+    Dtype { name: String, dtype: String },
     /// A tensor with a number that is none.
     #[error(
         "`{name}` holds a number that is infinite or no number, at index {index}: the file is damaged, or training diverged"
     )]
-    NotFinite {
-        /// The tensor.
-        name: String,
-        /// Where, in storage order.
-        index: usize,
-    },
+    NotFinite { name: String, index: usize },
     /// An index that is not one.
     #[error("{}: an index must map tensor names to files under `weight_map`: {source}", path.display())]
-    Index {
-        /// The index.
-        path: PathBuf,
-        /// Where it breaks.
-        source: serde_json::Error,
-    },
+    Index { path: PathBuf, source: serde_json::Error },
     /// A file that is not safetensors.
     #[error("{}: not a safetensors file: {source}", path.display())]
-    Header {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: safetensors::SafeTensorError,
-    },
+    Header { path: PathBuf, source: safetensors::SafeTensorError },
     /// A tensor that the model needs is not there.
     #[error("the weights lack `{name}` {shape:?}{}", hint(found.as_deref()))]
-    Missing {
-        /// The released name.
-        name: String,
-        /// The shape that it must have.
-        shape: Vec<usize>,
-        /// A tensor of no use to the model that may be the same one under another name.
-        found: Option<String>,
-    },
+    Missing { name: String, shape: Vec<usize>, found: Option<String> },
     /// A tensor has another shape than the model's.
     #[error("`{name}` must be {expected:?} for {model}, got {found:?}")]
-    Shape {
-        /// The tensor.
-        name: String,
-        /// The model that asks for it.
-        model: String,
-        /// The shape that it must have.
-        expected: Vec<usize>,
-        /// The shape that it has.
-        found: Vec<usize>,
-    },
+    Shape { name: String, model: String, expected: Vec<usize>, found: Vec<usize> },
     /// A tensor that the model has no use for: more likely another model, or a misnamed optional tensor.
     #[error("{model} has no tensor `{name}`")]
-    Unexpected {
-        /// The tensor.
-        name: String,
-        /// The model.
-        model: String,
-    },
+    Unexpected { name: String, model: String },
 }
 
 fn hint(found: Option<&str>) -> String {

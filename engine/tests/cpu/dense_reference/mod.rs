@@ -4,6 +4,7 @@
 //! which the released models round.
 
 mod ops;
+mod signals;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use engine::live::weights::Weights;
 use engine::models::family::{After, LayerNames, Looping, TensorNames};
 
 use self::ops::{dot, matvec, sigmoid};
+pub(crate) use self::signals::{argmax, distance, divergence, entropy};
 
 pub(crate) type Vector = Vec<f64>;
 
@@ -37,8 +39,26 @@ pub(crate) struct Job<'a> {
     pub(crate) r_max: usize,
     /// The initial state by position and channel, where the loop has one of its own.
     pub(crate) initial: &'a dyn Fn(usize, usize) -> f64,
-    /// Whether output token `.0` leaves, given its states so far: `.1[0]` is the first, `.1[r]` follows loop r.
-    pub(crate) leaves: &'a dyn Fn(usize, &[Vector]) -> bool,
+    /// Whether a token leaves.
+    pub(crate) leaves: &'a dyn Fn(&Token<'_>) -> bool,
+    /// Compute the logits that `leaves` sees.
+    pub(crate) reads_logits: bool,
+}
+
+/// An output token on its way through the loop.
+pub(crate) struct Token<'a> {
+    pub(crate) index: usize,
+    /// `[0]` is the first state, `[r]` follows loop r.
+    pub(crate) states: &'a [Vector],
+    /// `[r - 1]` are the logits that it gives if it leaves after loop r; none unless the job reads them.
+    pub(crate) logits: &'a [Vector],
+}
+
+impl Token<'_> {
+    /// Loops that ran.
+    pub(crate) fn depth(&self) -> usize {
+        self.states.len() - 1
+    }
 }
 
 /// What came out.
@@ -50,7 +70,7 @@ pub(crate) struct Generated {
 }
 
 /// The KV of one sequence: by layer, then (loop, position); boundary layers count as loop 0.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Kv {
     layers: BTreeMap<String, Entries>,
     /// By position, the loop after which the token left.
@@ -84,8 +104,7 @@ impl DenseModel {
         let mut tokens = job.prompt.to_vec();
         let mut first = 0;
         for &chunk in job.chunks {
-            let full_depth = |_: &[Vector]| false;
-            let (logits, depth) = self.step(job, &mut kv, &tokens[first..first + chunk], first, &full_depth);
+            let (logits, depth) = self.step(job, &mut kv, &tokens[first..first + chunk], first, None);
             first += chunk;
             if first == job.prompt.len() {
                 out.push(logits, depth);
@@ -96,22 +115,15 @@ impl DenseModel {
             tokens.push(*out.tokens.last().unwrap());
             let position = tokens.len() - 1;
             let index = out.tokens.len();
-            let leaves = |states: &[Vector]| (job.leaves)(index, states);
-            let (logits, depth) = self.step(job, &mut kv, &tokens[position..], position, &leaves);
+            let (logits, depth) = self.step(job, &mut kv, &tokens[position..], position, Some(index));
             out.push(logits, depth);
         }
         out
     }
 
-    /// Runs tokens of which the last one's logits matter; returns them and the depth at which the tokens left.
-    fn step(
-        &self,
-        job: &Job<'_>,
-        kv: &mut Kv,
-        tokens: &[u32],
-        first: usize,
-        leaves: &dyn Fn(&[Vector]) -> bool,
-    ) -> (Vector, usize) {
+    /// Runs tokens of which the last one's logits matter; returns them and the depth at which the tokens left. Output token
+    /// `index` may leave early.
+    fn step(&self, job: &Job<'_>, kv: &mut Kv, tokens: &[u32], first: usize, index: Option<usize>) -> (Vector, usize) {
         let looping = self.architecture.form().looping;
         let mut x: Vec<Vector> = tokens.iter().map(|&token| self.embed(token)).collect();
         let boundary = Chunk { first, depth: 0 };
@@ -126,27 +138,41 @@ impl DenseModel {
             }
         }
         let mut states = vec![x.last().unwrap().clone()];
+        let mut read_out = Vec::new();
         let mut depth = 0;
         loop {
             depth += 1;
             x = self.core(x, &injected, job, kv, &Chunk { first, depth });
             states.push(x.last().unwrap().clone());
-            if depth == job.r_max || leaves(&states) {
+            if depth == job.r_max {
+                break;
+            }
+            let Some(index) = index else { continue };
+            if job.reads_logits {
+                // On a copy of the cache: to be read out on the way leaves no trace.
+                read_out.push(self.end(x.clone(), job, &mut kv.clone(), &boundary));
+            }
+            if (job.leaves)(&Token { index, states: &states, logits: &read_out }) {
                 break;
             }
         }
         kv.exits.resize(first + tokens.len(), depth);
-        if let Looping::Injects { norm_before_coda } = looping {
+        (self.end(x, job, kv, &boundary), depth)
+    }
+
+    /// What follows the loop: the last token's logits.
+    fn end(&self, mut x: Vec<Vector>, job: &Job<'_>, kv: &mut Kv, boundary: &Chunk) -> Vector {
+        if let Looping::Injects { norm_before_coda } = self.architecture.form().looping {
             let normed = |x: Vec<Vector>| x.iter().map(|x| self.norm(x, &self.names.final_norm)).collect();
             if norm_before_coda {
                 x = normed(x);
             }
             for layer in &self.names.coda {
-                x = self.block(layer, x, job, kv, &boundary);
+                x = self.block(layer, x, job, kv, boundary);
             }
             x = normed(x);
         }
-        (matvec(self.tensor(&self.names.head), x.last().unwrap()), depth)
+        matvec(self.tensor(&self.names.head), x.last().unwrap())
     }
 
     fn embed(&self, token: u32) -> Vector {
@@ -255,13 +281,7 @@ impl DenseModel {
 
 impl Generated {
     fn push(&mut self, logits: Vector, depth: usize) {
-        let mut best = 0;
-        for (i, logit) in logits.iter().enumerate() {
-            if *logit > logits[best] {
-                best = i;
-            }
-        }
-        self.tokens.push(best as u32);
+        self.tokens.push(argmax(&logits) as u32);
         self.depths.push(depth);
         self.logits.push(logits);
     }

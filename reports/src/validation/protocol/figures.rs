@@ -8,10 +8,10 @@ use crate::validation::{MetricPair, SchedulerValidation, Validation};
 
 /// What is plotted over the rate: metric, title, and the factor to its unit.
 const OVER_RATE: [(&str, &str, f64); 4] = [
-    ("normalized_s.mean", "mean normalized latency, ms/token", 1e3),
-    ("normalized_s.p99", "p99 normalized latency, ms/token", 1e3),
-    ("ttft_s.mean", "mean TTFT, ms", 1e3),
-    ("tpot_s.mean", "mean TPOT, ms", 1e3),
+    ("normalized_mean_s", "mean normalized latency, ms/token", 1e3),
+    ("normalized_p99_s", "p99 normalized latency, ms/token", 1e3),
+    ("ttft_mean_s", "mean TTFT, ms", 1e3),
+    ("tpot_mean_s", "mean TPOT, ms", 1e3),
 ];
 
 pub(super) fn plots(protocol: &Protocol) -> Vec<Plot> {

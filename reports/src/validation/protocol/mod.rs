@@ -54,7 +54,7 @@ pub struct ProtocolRun {
 
 /// A run in `validation.json`: a validation as a single one is written, and where it stands in the protocol.
 #[derive(Serialize)]
-struct Entry<'a> {
+struct RunJson<'a> {
     run: &'a str,
     group: &'a str,
     tier: u32,
@@ -71,11 +71,11 @@ impl Protocol {
     }
 
     fn json(&self) -> serde_json::Result<String> {
-        json::render(&self.runs.iter().map(Entry::of).collect::<Vec<_>>())
+        json::render(&self.runs.iter().map(RunJson::of).collect::<Vec<_>>())
     }
 }
 
-impl<'a> Entry<'a> {
+impl<'a> RunJson<'a> {
     fn of(run: &'a ProtocolRun) -> Self {
         let validation = run.validation.as_ref().map(json::root);
         let measured = validation.is_some();

@@ -27,8 +27,8 @@ pub fn protocol_text(protocol: &Protocol) -> String {
                 load,
                 shown("throughput_tokens_per_s", "throughput", 1.0, " tokens/s"),
                 shown("speedup", "speed-up", 1.0, "×"),
-                shown("tpot_s.mean", "TPOT", 1e3, " ms"),
-                shown("ttft_s.mean", "TTFT", 1e3, " ms"),
+                shown("tpot_mean_s", "TPOT", 1e3, " ms"),
+                shown("ttft_mean_s", "TTFT", 1e3, " ms"),
             ];
             let figures: Vec<_> = figures.into_iter().flatten().collect();
             text.push_str(&format!(

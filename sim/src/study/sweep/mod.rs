@@ -26,6 +26,7 @@ use shared::Shared;
 
 /// Why a sweep has no result.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum SweepError {
     /// A point is no scenario.
     #[error(transparent)]
@@ -35,22 +36,10 @@ pub enum SweepError {
     Journal(#[from] JournalError),
     /// A folder to merge has no journals.
     #[error("{}: {reason}; name folders that `sim sweep` wrote to", dir.display())]
-    NoJournals {
-        /// The folder.
-        dir: PathBuf,
-        /// What is missing.
-        reason: &'static str,
-    },
+    NoJournals { dir: PathBuf, reason: &'static str },
     /// Points have not been run.
     #[error("{missing} of {count} points have not been run: {some}. Run `sim sweep` on this scenario to complete them")]
-    Missing {
-        /// How many.
-        missing: usize,
-        /// Of how many.
-        count: usize,
-        /// The first of them.
-        some: String,
-    },
+    Missing { missing: usize, count: usize, some: String },
 }
 
 /// Runs the points of a shard that the journals under `dir` do not have yet, and returns how many those were.

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     duration_s: Option<Seconds>,
     /// A preset's name like ouro-q0.2, or probabilities like 2:0.25,3:0.55,4:0.2 [default: no exit depths].
     #[arg(long, value_parser = exits)]
-    exits: Option<Exits>,
+    exits: Option<ExitsArgument>,
     /// How likely a token keeps the depth of the token before it.
     #[arg(long, allow_negative_numbers = true, value_parser = number::<Correlation>, requires = "exits")]
     correlation: Option<Correlation>,
@@ -70,7 +70,7 @@ enum Arrivals {
 }
 
 #[derive(Clone)]
-enum Exits {
+enum ExitsArgument {
     Preset(PresetName),
     Table(DepthTable),
 }
@@ -90,11 +90,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Report> {
     let mut allowed = AllowedExits::ANY;
     let exits = match arguments.exits {
         None => ExitsConfig::FullDepth,
-        Some(Exits::Preset(name)) => {
+        Some(ExitsArgument::Preset(name)) => {
             allowed.family = name.preset().family;
             ExitsConfig::Preset { name, correlation }
         }
-        Some(Exits::Table(depths)) => ExitsConfig::Distribution { depths, correlation },
+        Some(ExitsArgument::Table(depths)) => ExitsConfig::Distribution { depths, correlation },
     };
     let contents = Contents {
         arrivals: arrivals != ArrivalsConfig::Offline,
@@ -162,12 +162,14 @@ fn lengths(text: &str) -> Result<LengthsConfig, String> {
     }
 }
 
-fn exits(text: &str) -> Result<Exits, String> {
+fn exits(text: &str) -> Result<ExitsArgument, String> {
     let show = |error: TracesError| error.to_string();
     if !text.contains(':') {
         let known = Preset::named(text).is_some();
         let hint = if known { "" } else { "; or give probabilities like 2:0.25,3:0.55,4:0.2" };
-        return PresetName::try_from(text.to_owned()).map(Exits::Preset).map_err(|error| format!("{error}{hint}"));
+        return PresetName::try_from(text.to_owned())
+            .map(ExitsArgument::Preset)
+            .map_err(|error| format!("{error}{hint}"));
     }
     let mut table = BTreeMap::new();
     for entry in text.split(',') {
@@ -179,7 +181,7 @@ fn exits(text: &str) -> Result<Exits, String> {
             return Err(format!("has the depth {depth} twice"));
         }
     }
-    DepthTable::try_from(table).map(Exits::Table).map_err(show)
+    DepthTable::try_from(table).map(ExitsArgument::Table).map_err(show)
 }
 
 fn number<T: TryFrom<f64, Error = TracesError>>(text: &str) -> Result<T, String> {

@@ -1,74 +1,4 @@
-// One query a row over paged KV, rows of any depth in one launch. Reference: cpu/attention.rs, cpu/layer.rs, cpu/places.rs.
-//
-// A work item is 128 tokens of one row and KV head; the split does not depend on the batch, and the last block to arrive at a
-// (row, KV head) merges the parts in order: no batch and no timing changes a bit. The block with a row's last tokens also
-// turns and stores the new key and value.
-//
-// `last_exited` needs no copies: a loop at depth d reads token j from plane min(d, exit of j).
-//
-// Where several positions of a sequence run together, `decode_store` stores the keys and values of all rows first, and a row
-// reads those from its first fresh position on after the wait: the same numbers in the same order, so the same bits.
-
-static_assert(HEAD_DIM <= 128, "one thread a pair, and 16 lanes a token");
-constexpr int SPLIT = 128;
-
-// With what it needs of its row, so that nothing hangs on a second load.
-struct __align__(16) Item { int row, split, first, splits, slot, position, depth, fresh; };
-
-struct DecodeArgs {
-    const Header* header;
-    const Row* rows;
-    const Item* items;
-    const bf16* qkv;
-    const bf16* qk_bias;   // or null
-    const float2* factors; // by position, then pair
-    bf16* pool;            // this layer's
-    const int* tables;     // by slot: pages
-    unsigned char* depths; // by page, then token: the deepest loop that ran
-    float* parts;          // by item, then head
-    float2* part_sums;
-    unsigned* arrived;     // by row, then head; zero at rest
-    unsigned* next;        // this launch's work counter
-    bf16* out;
-    int pages_max, planes, layout, boundary;
-    int depth;             // all rows' depth, or 0 for each row's own
-    int marks_depth;       // the first core layer notes the depth of the new token
-};
-
-__device__ __forceinline__ int address(const DecodeArgs& a, int slot, int depth, int token, bool fresh) {
-    int page = a.tables[(size_t)slot * a.pages_max + token / BLOCK_TOKENS], block = page;
-    if (!a.boundary) {
-        int from = depth;
-        if (a.layout == 1 && !fresh) from = min(depth, (int)a.depths[page * BLOCK_TOKENS + token % BLOCK_TOKENS]);
-        block = page * a.planes + plane_written(a.layout, from);
-    }
-    return block * 2 * KV_HEADS * BLOCK_TOKENS + token % BLOCK_TOKENS;
-}
-
-// The same of a token whose depth the kernel before may have noted: from L2, since L1 may hold what was there before.
-__device__ __forceinline__ int address_now(const DecodeArgs& a, int slot, int depth, int token) {
-    int page = a.tables[(size_t)slot * a.pages_max + token / BLOCK_TOKENS];
-    int left_at = __ldcg(&a.depths[page * BLOCK_TOKENS + token % BLOCK_TOKENS]);
-    return address(a, slot, a.layout == 1 && !a.boundary ? min(depth, left_at) : depth, token, true);
-}
-
-__device__ __forceinline__ uint4 load_kv(const bf16* p) {
-    uint4 v;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
-    return v;
-}
-
-// One head of the new token, turned: pair `pair` of `from`, which is the query or the key.
-__device__ __forceinline__ void turned(const bf16* from, const bf16* bias, float2 factor, int pair, float& x, float& y) {
-    int i = first_of(pair), j = second_of(pair);
-    x = widen(from[i]);
-    y = widen(from[j]);
-    if (bias) {
-        x = rounded(x + widen(bias[i]));
-        y = rounded(y + widen(bias[j]));
-    }
-    turn(x, y, factor);
-}
+// The kernels of decode attention, and how a row attends whose every query head has keys and values of its own.
 
 // The keys and values of every row, before any row attends.
 extern "C" __global__ void decode_store(const __grid_constant__ DecodeArgs a) {
@@ -96,11 +26,12 @@ extern "C" __global__ void decode_store(const __grid_constant__ DecodeArgs a) {
     }
 }
 
+#if HEADS == KV_HEADS
 // Few rows take 8 warps a block, so that a split's keys and values are all on their way before the wait. STORED: the new
-// keys and values are in the cache already. Keys and values are read once for all query heads that share them.
+// keys and values are in the cache already.
 template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const DecodeArgs& a) {
     __shared__ int addresses[SPLIT];
-    __shared__ __align__(16) float query[SHARING][HEAD_DIM];
+    __shared__ __align__(16) float query[HEAD_DIM];
     __shared__ __align__(16) bf16 new_key[HEAD_DIM], new_value[HEAD_DIM];
     __shared__ float sums[WARPS * 2][HEAD_DIM];
     __shared__ float2 stats[WARPS * 2];
@@ -109,13 +40,13 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
     launch_dependents();
     const int tid = threadIdx.x, warp = tid >> 5, half = (tid >> 4) & 1, c = tid & 15;
     const bool active = c * 8 < HEAD_DIM;
-    const int work = a.header->items * KV_HEADS;
+    const int work = a.header->items * HEADS;
     const float scale = rsqrtf((float)HEAD_DIM);
     bool waited = false;
 
     for (int w = blockIdx.x; w < work;) {
-        const Item item = a.items[w / KV_HEADS];
-        const int kv_head = w % KV_HEADS, first_head = kv_head * SHARING;
+        const Item item = a.items[w / HEADS];
+        const int head = w % HEADS;
         const int length = item.position + 1, t0 = item.split * SPLIT, t1 = min(length, t0 + SPLIT);
         const int depth = a.depth ? a.depth : item.depth, fresh = STORED ? item.fresh : length - 1;
         const int token = t0 + tid, here = tid < SPLIT && token < t1;
@@ -123,7 +54,7 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
         __syncthreads();
 
         // Keys and values of earlier tokens were stored by earlier batches, so the first ones are fetched before the wait.
-        const size_t head_base = (size_t)kv_head * BLOCK_TOKENS;
+        const size_t head_base = (size_t)head * BLOCK_TOKENS;
         uint4 k[8], v[8];
         auto fetch = [&](int g) {
             #pragma unroll
@@ -139,9 +70,8 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
             }
         };
         fetch(t0 + warp * 16);
-        const float2* factors = a.factors + (size_t)item.position * PAIRS;
         float2 factor = make_float2(0, 0);
-        if (tid < SHARING * PAIRS) factor = factors[tid % PAIRS];
+        if (tid < PAIRS) factor = a.factors[(size_t)item.position * PAIRS + tid];
         if (!waited) wait_for_previous();
         waited = true;
         // Of the tokens from `fresh` on some ran with this one, and some have left: the depths say so now.
@@ -149,17 +79,17 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
         if (tid == 0) shared_next = gridDim.x + atomicAdd(a.next, 1);
 
         const bf16* qkv = a.qkv + (size_t)item.row * QKV_WIDTH;
-        for (int i = tid; i < SHARING * PAIRS; i += WARPS * 32) {
-            const int g = i / PAIRS, pair = i % PAIRS, at = (first_head + g) * HEAD_DIM;
+        if (tid < PAIRS) {
+            const int at = head * HEAD_DIM;
             float x, y;
-            turned(qkv + at, a.qk_bias ? a.qk_bias + at : nullptr, i == tid ? factor : factors[pair], pair, x, y);
-            query[g][first_of(pair)] = x;
-            query[g][second_of(pair)] = y;
+            turned(qkv + at, a.qk_bias ? a.qk_bias + at : nullptr, factor, tid, x, y);
+            query[first_of(tid)] = x;
+            query[second_of(tid)] = y;
         }
         if (!STORED && t1 == length) {
             bf16* to = a.pool + (head_base + addresses[length - 1 - t0]) * HEAD_DIM;
             if (tid < PAIRS) {
-                const int at = ATTENTION + kv_head * HEAD_DIM;
+                const int at = ATTENTION + head * HEAD_DIM;
                 float x, y;
                 turned(qkv + at, a.qk_bias ? a.qk_bias + at : nullptr, factor, tid, x, y);
                 int i = first_of(tid), j = second_of(tid);
@@ -167,28 +97,17 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
                 to[j] = new_key[j] = narrow(y);
             }
             to += (size_t)KV_HEADS * BLOCK_TOKENS * HEAD_DIM;
-            if (tid < HEAD_DIM) to[tid] = new_value[tid] = qkv[ATTENTION + KV_WIDTH + kv_head * HEAD_DIM + tid];
-            if (tid == 0 && kv_head == 0 && a.marks_depth) {
+            if (tid < HEAD_DIM) to[tid] = new_value[tid] = qkv[ATTENTION + KV_WIDTH + head * HEAD_DIM + tid];
+            if (tid == 0 && head == 0 && a.marks_depth) {
                 int page = a.tables[(size_t)item.slot * a.pages_max + item.position / BLOCK_TOKENS];
                 a.depths[page * BLOCK_TOKENS + item.position % BLOCK_TOKENS] = depth;
             }
         }
         __syncthreads();
 
-        float q[8];
-        auto load_query = [&](int g) {
-            #pragma unroll
-            for (int i = 0; i < 8; i++) q[i] = active ? query[g][c * 8 + i] : 0;
-        };
-        if (SHARING == 1) load_query(0);
-        float m[SHARING], l[SHARING], o[SHARING][8];
+        float q[8], m = -INFINITY, l = 0, o[8] = {};
         #pragma unroll
-        for (int g = 0; g < SHARING; g++) {
-            m[g] = -INFINITY;
-            l[g] = 0;
-            #pragma unroll
-            for (int i = 0; i < 8; i++) o[g][i] = 0;
-        }
+        for (int i = 0; i < 8; i++) q[i] = active ? query[c * 8 + i] : 0;
         #pragma unroll 1
         for (int at = t0 + warp * 16; at < t1;) {
             // The new token is in one warp's last group.
@@ -206,91 +125,79 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
                     }
                 }
             }
+            float s[8], largest = m;
             #pragma unroll
-            for (int g = 0; g < SHARING; g++) {
-                if (SHARING > 1) load_query(g);
-                float s[8], largest = m[g];
+            for (int j = 0; j < 8; j++) {
+                int t = at + j * 2 + half;
+                float f[8], dot = 0;
+                unpack8(k[j], f);
                 #pragma unroll
-                for (int j = 0; j < 8; j++) {
-                    int t = at + j * 2 + half;
-                    float f[8], dot = 0;
-                    unpack8(k[j], f);
-                    #pragma unroll
-                    for (int i = 0; i < 8; i++) dot += f[i] * q[i];
-                    #pragma unroll
-                    for (int step = 8; step; step >>= 1) dot += __shfl_xor_sync(~0u, dot, step);
-                    s[j] = t < t1 ? dot * scale : -INFINITY;
-                    largest = fmaxf(largest, s[j]);
-                }
-                // -inf minus -inf is not a number: a half that has seen no token yet keeps zeros.
-                float correction = m[g] == -INFINITY ? 0.f : __expf(m[g] - largest);
-                l[g] *= correction;
+                for (int i = 0; i < 8; i++) dot += f[i] * q[i];
                 #pragma unroll
-                for (int i = 0; i < 8; i++) o[g][i] *= correction;
-                #pragma unroll
-                for (int j = 0; j < 8; j++) {
-                    float p = s[j] == -INFINITY ? 0.f : __expf(s[j] - largest), f[8];
-                    l[g] += p;
-                    unpack8(v[j], f);
-                    #pragma unroll
-                    for (int i = 0; i < 8; i++) o[g][i] += p * f[i];
-                }
-                m[g] = largest;
+                for (int step = 8; step; step >>= 1) dot += __shfl_xor_sync(~0u, dot, step);
+                s[j] = t < t1 ? dot * scale : -INFINITY;
+                largest = fmaxf(largest, s[j]);
             }
+            // -inf minus -inf is not a number: a half that has seen no token yet keeps zeros.
+            float correction = m == -INFINITY ? 0.f : __expf(m - largest);
+            l *= correction;
+            #pragma unroll
+            for (int i = 0; i < 8; i++) o[i] *= correction;
+            #pragma unroll
+            for (int j = 0; j < 8; j++) {
+                float p = s[j] == -INFINITY ? 0.f : __expf(s[j] - largest), f[8];
+                l += p;
+                unpack8(v[j], f);
+                #pragma unroll
+                for (int i = 0; i < 8; i++) o[i] += p * f[i];
+            }
+            m = largest;
             at += WARPS * 16;
             if (at < t1) fetch(at);
         }
 
+        // The half warps of this block, in order.
+        if (active)
+            #pragma unroll
+            for (int i = 0; i < 8; i++) sums[warp * 2 + half][c * 8 + i] = o[i];
+        if (c == 0) stats[warp * 2 + half] = make_float2(m, l);
+        __syncthreads();
+        float largest = -INFINITY, total = 0, value = 0;
         #pragma unroll
-        for (int g = 0; g < SHARING; g++) {
-            const int head = first_head + g;
-            // The half warps of this block, in order.
-            if (g > 0) __syncthreads();
-            if (active)
-                #pragma unroll
-                for (int i = 0; i < 8; i++) sums[warp * 2 + half][c * 8 + i] = o[g][i];
-            if (c == 0) stats[warp * 2 + half] = make_float2(m[g], l[g]);
-            __syncthreads();
-            float largest = -INFINITY, total = 0, value = 0;
-            #pragma unroll
-            for (int i = 0; i < WARPS * 2; i++) largest = fmaxf(largest, stats[i].x);
-            #pragma unroll
-            for (int i = 0; i < WARPS * 2; i++) {
-                float e = stats[i].x == -INFINITY ? 0.f : __expf(stats[i].x - largest);
-                total += e * stats[i].y;
-                if (tid < HEAD_DIM) value += e * sums[i][tid];
-            }
-            if (item.splits == 1) {
-                if (tid < HEAD_DIM) a.out[(size_t)item.row * ATTENTION + head * HEAD_DIM + tid] = narrow(value / total);
-            } else {
-                size_t part = (size_t)w * SHARING + g;
-                if (tid < HEAD_DIM) a.parts[part * HEAD_DIM + tid] = value;
-                if (tid == 0) a.part_sums[part] = make_float2(largest, total);
-            }
+        for (int i = 0; i < WARPS * 2; i++) largest = fmaxf(largest, stats[i].x);
+        #pragma unroll
+        for (int i = 0; i < WARPS * 2; i++) {
+            float e = stats[i].x == -INFINITY ? 0.f : __expf(stats[i].x - largest);
+            total += e * stats[i].y;
+            if (tid < HEAD_DIM) value += e * sums[i][tid];
+        }
+        if (item.splits == 1) {
+            if (tid < HEAD_DIM) a.out[(size_t)item.row * ATTENTION + head * HEAD_DIM + tid] = narrow(value / total);
+        } else {
+            if (tid < HEAD_DIM) a.parts[(size_t)w * HEAD_DIM + tid] = value;
+            if (tid == 0) a.part_sums[w] = make_float2(largest, total);
         }
         if (item.splits > 1) {
             __threadfence();
             __syncthreads();
             if (tid == 0) {
-                unsigned* arrived = a.arrived + item.row * KV_HEADS + kv_head;
+                unsigned* arrived = a.arrived + item.row * HEADS + head;
                 is_last = atomicAdd(arrived, 1) == (unsigned)item.splits - 1;
                 if (is_last) *arrived = 0;
             }
             __syncthreads();
             if (is_last) {
                 __threadfence();
-                for (int head = first_head; head < first_head + SHARING; head++) {
-                    float top = -INFINITY, sum = 0, x = 0;
-                    for (int s = 0; s < item.splits; s++) top = fmaxf(top, __ldcg(&a.part_sums[(size_t)(item.first + s) * HEADS + head]).x);
-                    for (int s = 0; s < item.splits; s++) {
-                        size_t other = (size_t)(item.first + s) * HEADS + head;
-                        float2 stat = __ldcg(&a.part_sums[other]);
-                        float e = __expf(stat.x - top);
-                        sum += e * stat.y;
-                        if (tid < HEAD_DIM) x += e * __ldcg(&a.parts[other * HEAD_DIM + tid]);
-                    }
-                    if (tid < HEAD_DIM) a.out[(size_t)item.row * ATTENTION + head * HEAD_DIM + tid] = narrow(x / sum);
+                float top = -INFINITY, sum = 0, x = 0;
+                for (int s = 0; s < item.splits; s++) top = fmaxf(top, __ldcg(&a.part_sums[(size_t)(item.first + s) * HEADS + head]).x);
+                for (int s = 0; s < item.splits; s++) {
+                    size_t other = (size_t)(item.first + s) * HEADS + head;
+                    float2 stat = __ldcg(&a.part_sums[other]);
+                    float e = __expf(stat.x - top);
+                    sum += e * stat.y;
+                    if (tid < HEAD_DIM) x += e * __ldcg(&a.parts[other * HEAD_DIM + tid]);
                 }
+                if (tid < HEAD_DIM) a.out[(size_t)item.row * ATTENTION + head * HEAD_DIM + tid] = narrow(x / sum);
             }
         }
         w = shared_next;
@@ -299,8 +206,14 @@ template <int WARPS, bool STORED> __device__ __forceinline__ void attend(const D
     if (!waited) wait_for_previous();
 }
 
-// Heads that share take more registers, one set of sums each.
-constexpr int BLOCKS = SHARING == 1 ? 4 : SHARING <= 4 ? 3 : 2, BLOCKS_WIDE = SHARING == 1 ? 2 : 1;
-extern "C" __global__ void __launch_bounds__(128, BLOCKS) decode_attention(const __grid_constant__ DecodeArgs a) { attend<4, false>(a); }
-extern "C" __global__ void __launch_bounds__(128, BLOCKS) decode_attention_stored(const __grid_constant__ DecodeArgs a) { attend<4, true>(a); }
-extern "C" __global__ void __launch_bounds__(256, BLOCKS_WIDE) decode_attention_wide(const __grid_constant__ DecodeArgs a) { attend<8, false>(a); }
+#endif
+
+// Warps of a block, and blocks of a multiprocessor; `ops.rs` has the same.
+#if HEADS == KV_HEADS
+constexpr int WARPS = 4, BLOCKS = 4, WARPS_WIDE = 8, BLOCKS_WIDE = 2;
+#else
+constexpr int WARPS = 1, BLOCKS = HEAD_DIM <= 64 ? 16 : 12, WARPS_WIDE = 4, BLOCKS_WIDE = 3;
+#endif
+extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_attention(const __grid_constant__ DecodeArgs a) { attend<WARPS, false>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_attention_stored(const __grid_constant__ DecodeArgs a) { attend<WARPS, true>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS_WIDE * 32, BLOCKS_WIDE) decode_attention_wide(const __grid_constant__ DecodeArgs a) { attend<WARPS_WIDE, false>(a); }

@@ -113,6 +113,20 @@ template <int WARPS> __device__ __forceinline__ float block_sum(float x, float* 
     return sum;
 }
 
+// The largest of all threads' numbers, and of equal ones the lowest id; the same in every thread. One float and one int a warp.
+template <int WARPS> __device__ __forceinline__ void block_best(float& best, int& id, float* bests, int* ids) {
+    for (int o = 16; o; o >>= 1) {
+        float x = __shfl_xor_sync(~0u, best, o);
+        int j = __shfl_xor_sync(~0u, id, o);
+        if (x > best || (x == best && j < id)) { best = x; id = j; }
+    }
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) { bests[threadIdx.x >> 5] = best; ids[threadIdx.x >> 5] = id; }
+    __syncthreads();
+    for (int w = 0; w < WARPS; w++)
+        if (bests[w] > best || (bests[w] == best && ids[w] < id)) { best = bests[w]; id = ids[w]; }
+}
+
 // The quick division is right to a bit of f32, and what comes of it is rounded to bf16.
 __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.f, 1.f + __expf(-x)); }
 // Both factors rounded, as the released models do.

@@ -39,20 +39,6 @@ __device__ __forceinline__ float gumbel(u64 seed, int token, int id) {
     return -ln(-ln(uniform));
 }
 
-// The largest of all threads' numbers, and of equal ones the lowest id; the same in every thread.
-__device__ __forceinline__ void block_best(float& best, int& id, float* bests, int* ids) {
-    for (int o = 16; o; o >>= 1) {
-        float x = __shfl_xor_sync(~0u, best, o);
-        int j = __shfl_xor_sync(~0u, id, o);
-        if (x > best || (x == best && j < id)) { best = x; id = j; }
-    }
-    __syncthreads();
-    if ((threadIdx.x & 31) == 0) { bests[threadIdx.x >> 5] = best; ids[threadIdx.x >> 5] = id; }
-    __syncthreads();
-    for (int w = 0; w < SAMPLE_WARPS; w++)
-        if (bests[w] > best || (bests[w] == best && ids[w] < id)) { best = bests[w]; id = ids[w]; }
-}
-
 __device__ __forceinline__ bool is_banned(const int* banned, int id) {
     bool found = false;
     for (int i = 0; i < BANNED_MAX; i++) found |= banned[i] == id;
@@ -77,7 +63,7 @@ template <bool BANNED> __device__ __forceinline__ void choose(const SampleArgs& 
         if (x > best) { best = x; id = i; }
     }
     bool all_finite = __syncthreads_and(finite);
-    block_best(best, id, bests, best_ids);
+    block_best<SAMPLE_WARPS>(best, id, bests, best_ids);
 
     if (how.temperature > 0 && all_finite) {
         float inverse = 1.f / how.temperature, low = -INFINITY;
@@ -102,7 +88,7 @@ template <bool BANNED> __device__ __forceinline__ void choose(const SampleArgs& 
             float score = (allowed(i) - best) * inverse + gumbel(how.seed, how.token, i);
             if (score > most) { most = score; drawn = i; }
         }
-        block_best(most, drawn, bests, best_ids);
+        block_best<SAMPLE_WARPS>(most, drawn, bests, best_ids);
         id = drawn;
     }
     if (threadIdx.x == 0) {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use cudarc::cublaslt::sys;
 
-use super::device::Device;
+use super::device::CudaDevice;
 use super::error::CudaError;
 use super::memory::{Address, Buffer};
 
@@ -28,7 +28,7 @@ pub(super) struct Product {
 
 /// The library, its workspace and the algorithms chosen so far.
 #[derive(Debug)]
-pub(super) struct Lt {
+pub(super) struct CublasLt {
     handle: sys::cublasLtHandle_t,
     workspace: Buffer,
     algorithms: RefCell<HashMap<Product, sys::cublasLtMatmulAlgo_t>>,
@@ -42,8 +42,8 @@ struct Descriptors {
     y: sys::cublasLtMatrixLayout_t,
 }
 
-impl Lt {
-    pub(super) fn new(device: &Device) -> Result<Self, CudaError> {
+impl CublasLt {
+    pub(super) fn new(device: &CudaDevice) -> Result<Self, CudaError> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the out pointer is to a local.
         unsafe { sys::cublasLtCreate(&mut handle).result() }
@@ -55,7 +55,7 @@ impl Lt {
     /// Queues a product. Rows up to the next power of two share an algorithm.
     pub(super) fn multiply(
         &self,
-        device: &Device,
+        device: &CudaDevice,
         product: Product,
         (weights, x, y): (Address, Address, Address),
     ) -> Result<(), CudaError> {
@@ -155,7 +155,7 @@ impl Lt {
     }
 }
 
-impl Drop for Lt {
+impl Drop for CublasLt {
     fn drop(&mut self) {
         // SAFETY: made by `new`, destroyed once.
         let _ = unsafe { sys::cublasLtDestroy(self.handle) };
