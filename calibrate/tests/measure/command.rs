@@ -10,7 +10,7 @@ fn run(folder: &Path, options: &str) -> Output {
     command.current_dir(folder).args(options.split_whitespace()).output().expect("the binary runs")
 }
 
-const SMALL: &str = "--batches 1,8,32 --contexts 16,64,128 --rounds 2 --resamples 20 --budget 60s --threads 1";
+const SMALL: &str = "--batches 1,8,32 --contexts 16,64,128 --rounds 2 --resamples 20 --budget 10min --threads 1";
 
 const CHECKED: &str = "--batches 3,12 --contexts 24,96 --budget 20s --threads 1";
 
