@@ -75,9 +75,7 @@ A sample at temperature 0.7, from a prompt that it had not seen:
 ## Data
 
 - Questions that a script makes. One prompt in 32, by its hash, is in the test set and never trained on.
-- English that npm ships:
-{packages}
-  The data have the Public Domain Dedication and License 1.0, their contents CC0 1.0; the State of the Union
+- English that npm ships: {packages}. The data have the Public Domain Dedication and License 1.0, their contents CC0 1.0; the State of the Union
   addresses are works of the United States Government, and *Moby Dick* is in the public domain.
   {train_documents} documents ({train_bytes:,} bytes) were trained on, {held_documents} whole ones
   ({held_bytes:,} bytes) held out.
@@ -107,6 +105,21 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
+def wrapped(block: str) -> str:
+    """A paragraph or list in lines of at most 100 columns; tables, headings and the head as they are."""
+    if block.startswith(("---", "|", "#")):
+        return block
+    items, later = (block[2:].split("\n- "), "  ") if block.startswith("- ") else ([block], "")
+    first = "- " if later else ""
+    if block.startswith("> "):
+        items, first, later = [block[2:]], "> ", "> "
+    fill = lambda item: textwrap.fill(
+        " ".join(item.split()), 100, initial_indent=first, subsequent_indent=later,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return "\n".join(map(fill, items))
+
+
 def write_card(report: dict, losses: list[float], path) -> None:
     fixed = [
         row(p["depth"], percent(p["accuracy"]), percent(p["hard_accuracy"]), f"{e['bits_per_byte']:.3f}")
@@ -128,8 +141,9 @@ def write_card(report: dict, losses: list[float], path) -> None:
     first, last, chosen = report["fixed"][0]["by_kind"], report["fixed"][-1]["by_kind"], report["by_kind_at_threshold"]
     tasks = []
     for task in dict.fromkeys(k["task"] for k in chosen):
-        mean = lambda kinds, what: sum(k[what] * k["questions"] for k in kinds if k["task"] == task) / sum(
-            k["questions"] for k in kinds if k["task"] == task
+        mean = lambda kinds, what: (
+            sum(k[what] * k["questions"] for k in kinds if k["task"] == task)
+            / sum(k["questions"] for k in kinds if k["task"] == task)
         )
         tasks.append(
             row(
@@ -144,25 +158,24 @@ def write_card(report: dict, losses: list[float], path) -> None:
     bits = {e["threshold"]: e["bits_per_byte"] for e in report["english_bits"] if e["gate"] == "fixed depth"}
     each = lambda losses: ", ".join(f"{x:.3f}" for x in losses)
     flat = lambda text: text.replace("<|endoftext|>", "").replace("\n", " ")
-    path.write_text(
-        CARD.format(
-            **{k: report[k] for k in ("parameters", "seed", "steps", "stage_one_seconds", "device", "torch", "questions")},
-            mib=report["bytes"] / 2**20,
-            threshold=report["threshold"],
-            validation=report["validation_questions"],
-            fixed="\n".join(fixed),
-            gates="\n".join(shown),
-            tasks="\n".join(tasks),
-            losses=f"questions {each(losses[:4])}; English {each(losses[8:12])}",
-            sample=textwrap.fill(f"**{flat(sample['prompt']).strip()}**{flat(sample['text'])}", 100, initial_indent="> ", subsequent_indent="> "),
-            packages="\n".join(f"  `{p}`," for p in english["packages"].values())[:-1] + ".",
-            passes=report["steps"] * report["english_rows"] * 256 / english["train"]["tokens"],
-            best_loop=min(bits, key=bits.get),
-            best_bits=min(bits.values()),
-            english_depth=report["english_bits"][4]["mean_depth"],
-            train_documents=english["train"]["documents"],
-            train_bytes=english["train"]["bytes"],
-            held_documents=english["held_out"]["documents"],
-            held_bytes=english["held_out"]["bytes"],
-        )
+    text = CARD.format(
+        **{k: report[k] for k in ("parameters", "seed", "steps", "stage_one_seconds", "device", "torch", "questions")},
+        mib=report["bytes"] / 2**20,
+        threshold=report["threshold"],
+        validation=report["validation_questions"],
+        fixed="\n".join(fixed),
+        gates="\n".join(shown),
+        tasks="\n".join(tasks),
+        losses=f"questions {each(losses[:4])}; English {each(losses[8:12])}",
+        sample=f"> **{flat(sample['prompt']).strip()}**{flat(sample['text'])}",
+        packages=" and ".join(f"`{p}`" for p in english["packages"].values()),
+        passes=report["steps"] * report["english_rows"] * 256 / english["train"]["tokens"],
+        best_loop=min(bits, key=bits.get),
+        best_bits=min(bits.values()),
+        english_depth=report["english_bits"][4]["mean_depth"],
+        train_documents=english["train"]["documents"],
+        train_bytes=english["train"]["bytes"],
+        held_documents=english["held_out"]["documents"],
+        held_bytes=english["held_out"]["bytes"],
     )
+    path.write_text("\n\n".join(map(wrapped, text.split("\n\n"))).rstrip() + "\n")

@@ -49,7 +49,9 @@ def check(folder: Path) -> str:
             prompt = expected["prompts"][case["prompt"]]
             tokens = torch.tensor([prompt + case["tokens"]])
             decoded = torch.arange(tokens.shape[1])[None] >= len(prompt)
-            state, left = run(model, tokens, torch.arange(tokens.shape[1])[None], decoded, Gate("released", exits["threshold"]))
+            state, left = run(
+                model, tokens, torch.arange(tokens.shape[1])[None], decoded, Gate("released", exits["threshold"])
+            )
             chosen = model.lm_head(state)[0].argmax(-1)[len(prompt) - 1 : -1].tolist()
             depths = left[0, len(prompt) - 1 : -1].tolist()
             same += sum(a == b for a, b in zip(zip(chosen, depths), zip(case["tokens"], case["depths"])))

@@ -13,7 +13,32 @@ from batches import END, sequence
 from exits import FullDepth, Gate, run
 from tasks import is_hard
 
-THRESHOLDS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998)
+THRESHOLDS = (
+    0.02,
+    0.05,
+    0.1,
+    0.15,
+    0.2,
+    0.25,
+    0.3,
+    0.35,
+    0.4,
+    0.45,
+    0.5,
+    0.55,
+    0.6,
+    0.65,
+    0.7,
+    0.75,
+    0.8,
+    0.85,
+    0.9,
+    0.95,
+    0.98,
+    0.99,
+    0.995,
+    0.998,
+)
 GATES = ("released", "delayed", "lookahead")
 
 
@@ -146,7 +171,11 @@ def decode_answers(model, q: Questions, rule):
         decided.append(depths[:, 1:][depths[:, 1:] > 0])
         every.append(depths[depths > 0])
     mean = lambda parts: torch.cat(parts).float().mean().item()
-    return {"accuracy": sum(right) / len(right), "mean_depth": mean(decided), "mean_depth_with_first_token": mean(every)}
+    return {
+        "accuracy": sum(right) / len(right),
+        "mean_depth": mean(decided),
+        "mean_depth_with_first_token": mean(every),
+    }
 
 
 @torch.no_grad()
@@ -163,6 +192,11 @@ def bits_per_byte(model, ids: torch.Tensor, size: int, rule, length=256, prompt=
         decoded = here >= (0 if isinstance(rule, FullDepth) else prompt)
         state, left = run(model, tokens, here, decoded, rule)
         logits = model.lm_head(state).float()
-        nats += torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets[at : at + 512].flatten(), reduction="sum").item()
+        nats += torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), targets[at : at + 512].flatten(), reduction="sum"
+        ).item()
         depths.append(left[decoded].float())
-    return {"bits_per_byte": nats / math.log(2) / (size * windows * length / len(ids)), "mean_depth": torch.cat(depths).mean().item()}
+    return {
+        "bits_per_byte": nats / math.log(2) / (size * windows * length / len(ids)),
+        "mean_depth": torch.cat(depths).mean().item(),
+    }

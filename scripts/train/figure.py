@@ -28,7 +28,9 @@ def draw(folder: Path) -> None:
     for axis, part in zip(axes[0], ("tasks", "english")):
         for depth, colour in enumerate(COLOURS, 1):
             axis.plot(losses["step"], losses[f"{part}_loss_{depth}"], color=colour, label=f"after loop {depth}", lw=1)
-        axis.set(title=f"training loss, {'questions' if part == 'tasks' else part}", xlabel="step", ylabel="nats per token")
+        axis.set(
+            title=f"training loss, {'questions' if part == 'tasks' else part}", xlabel="step", ylabel="nats per token"
+        )
         if part == "tasks":
             axis.set_yscale("log")
     for depth, colour in enumerate(COLOURS, 1):

@@ -152,7 +152,7 @@ class LoopedLM(nn.Module):
         """Cosines and sines in fp32, rounded to the computing type."""
         dim = self.config.head_dim
         steps = torch.arange(0, dim, 2, device=positions.device).float() / dim
-        turns = positions[..., None].float() * (self.config.rope_theta ** -steps)
+        turns = positions[..., None].float() * (self.config.rope_theta**-steps)
         turns = torch.cat((turns, turns), -1)[:, None]
         return turns.cos().to(self.compute), turns.sin().to(self.compute)
 

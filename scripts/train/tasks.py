@@ -131,6 +131,12 @@ def question_set(part: str, per_task: int, seed: int) -> list[dict]:
                     seen.add(made[0])
                     count += 1
                     questions.append(
-                        {"prompt": made[0], "answer": made[1], "scorer": "exact", "task": task, "difficulty": difficulty}
+                        {
+                            "prompt": made[0],
+                            "answer": made[1],
+                            "scorer": "exact",
+                            "task": task,
+                            "difficulty": difficulty,
+                        }
                     )
     return questions

@@ -99,7 +99,9 @@ def main():
         right = [evaluate.grade(model, validation, FullDepth(d))[0] for d in loops]
         shares = [[r[mask].float().mean().item() for r in right] for mask in (validation.hard >= 0, validation.hard)]
         checks(step, *shares)
-        print("validation", step, f"{time.time() - begun:.0f} s", *([f"{x:.3f}" for x in s] for s in shares), flush=True)
+        print(
+            "validation", step, f"{time.time() - begun:.0f} s", *([f"{x:.3f}" for x in s] for s in shares), flush=True
+        )
         kinds = evaluate.by_kind(validation, right[-1], torch.ones_like(validation.tokens))
         print("  ", *(f"{k['task'][:4]}{k['difficulty']}:{k['accuracy']:.2f}" for k in kinds), flush=True)
 
@@ -148,17 +150,23 @@ def main():
     }  # fmt: skip
     save = lambda: (args.out / "evaluation.json").write_text(json.dumps(report, indent=1) + "\n")
     save()
-    report.update(assess(model, evaluate.Questions(held_out, encode, device), unseen, about["held_out"]["bytes"], threshold))
+    report.update(
+        assess(model, evaluate.Questions(held_out, encode, device), unseen, about["held_out"]["bytes"], threshold)
+    )
     report["samples"] = samples(model, encode.tokenizer, unseen, threshold)
     report["total_seconds"] = time.time() - begun
     save()
     write_card(report, report["last_losses"], args.out / "tiny-loop" / "README.md")
     draw(args.out)
     for p in report["fixed"] + report["decoded"]:
-        print({k: round(v, 4) if isinstance(v, float) else v for k, v in p.items() if k not in ("by_kind", "exit_shares")})
+        print(
+            {k: round(v, 4) if isinstance(v, float) else v for k, v in p.items() if k not in ("by_kind", "exit_shares")}
+        )
     for p in report["gates"]:
-        print(f"{p['gate']:9} {p['threshold']:5} depth {p['mean_depth']:.3f} {p['mean_depth_with_first_token']:.3f} "
-              f"accuracy {p['accuracy']:.4f} ({p['minus_full_depth']:+.4f}) hard {p['hard_accuracy']:.4f}")
+        print(
+            f"{p['gate']:9} {p['threshold']:5} depth {p['mean_depth']:.3f} {p['mean_depth_with_first_token']:.3f} "
+            f"accuracy {p['accuracy']:.4f} ({p['minus_full_depth']:+.4f}) hard {p['hard_accuracy']:.4f}"
+        )
     print(json.dumps(report["english_bits"]), f"{report['total_seconds']:.0f} s")
 
 
@@ -173,10 +181,14 @@ def assess(model, held_out, unseen, size, threshold) -> dict:
     points = evaluate.sweep(model, held_out)
     shown, decoded = [Gate(name, threshold) for name in evaluate.GATES], []
     for rule in [FullDepth(4), *shown]:
-        decoded.append({"gate": rule.name, "threshold": rule.threshold, **evaluate.decode_answers(model, held_out, rule)})
+        decoded.append(
+            {"gate": rule.name, "threshold": rule.threshold, **evaluate.decode_answers(model, held_out, rule)}
+        )
     chosen = evaluate.by_kind(held_out, *evaluate.grade(model, held_out, Gate("released", threshold)))
     rules = [FullDepth(d) for d in range(1, 5)] + shown
-    english = [{"gate": r.name, "threshold": r.threshold, **evaluate.bits_per_byte(model, unseen, size, r)} for r in rules]
+    english = [
+        {"gate": r.name, "threshold": r.threshold, **evaluate.bits_per_byte(model, unseen, size, r)} for r in rules
+    ]
     return {
         "questions": len(full), "fixed": fixed, "gates": points, "decoded": decoded,
         "by_kind_at_threshold": chosen, "english_bits": english,
