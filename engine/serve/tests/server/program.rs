@@ -142,8 +142,6 @@ fn what_cannot_be_started_exits_with_2_and_says_why() {
         ),
         (&["--model", model, "--port", "0", "--scenario", &small, "--profile", "/nowhere.yaml"], "/nowhere.yaml"),
         (&["--model", model, "--port", "0", "--scenario", "/nowhere.yaml"], "/nowhere.yaml"),
-        (&["--port", "0"], "--model"),
-        (&["generate", "--prompt", "a"], "--model"),
         (&["generate", "--model", model, "--prompt", ""], "it has no token"),
         (&["generate", "--model", model, "--prompt", "a", "--temperature", "NaN"], "temperature"),
         (&["generate", "--model", model, "--prompt", "a", "--max-tokens", "0"], "--max-tokens"),
