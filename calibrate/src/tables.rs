@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use engine::profile::{GraphTimes, HostCost, StageCost};
+use reports::{Side, aligned};
 
 use crate::boundary::Boundary;
 use crate::calibration::{Calibration, form_name};
@@ -216,15 +217,8 @@ fn or_dash(value: f64, shown: impl Fn(f64) -> String) -> String {
     if value.is_finite() { shown(value) } else { "-".into() }
 }
 
-/// Right-aligned columns, two spaces apart.
+/// Right-aligned columns.
 fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let header = header.iter().map(|&name| name.to_owned()).collect();
-    let lines: Vec<Vec<String>> = [header].into_iter().chain(rows).collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
-    let aligned = lines.iter().map(|line| {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    });
-    aligned.collect()
+    let names = header.iter().map(|&name| name.to_owned()).collect();
+    aligned(std::iter::repeat_n(Side::Right, header.len()), std::iter::once(names).chain(rows))
 }

@@ -42,10 +42,12 @@ pub(crate) fn render(table: &Table, text: &mut String) {
         if from > 0 {
             text.push('\n');
         }
-        let line =
-            |name: &str, unit: &str, cells: &[String]| [&[name.to_owned(), unit.to_owned()], &cells[from..to]].concat();
+        // Name and unit are one cell, so that a table without units keeps its shape.
+        let line = |name: &str, unit: &str, cells: &[String]| {
+            [&[format!("{name:names$}{GAP}{unit:units$}")], &cells[from..to]].concat()
+        };
         let shown = rows().map(|row| line(&format!("  {}", row.name), &row.unit, &row.cells));
-        let sides = [Side::Left; 2].into_iter().chain(std::iter::repeat_n(Side::Right, to - from));
+        let sides = std::iter::once(Side::Left).chain(std::iter::repeat_n(Side::Right, to - from));
         let lines = aligned(sides, std::iter::once(line("", "", &table.columns)).chain(shown));
         let mut lines = lines.lines();
         text.extend(lines.next().map(|header| format!("{header}\n")));
