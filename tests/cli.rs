@@ -251,7 +251,8 @@ fn validation(dir: &Path) -> Value {
 #[test]
 fn a_live_run_makes_the_predicted_batches() {
     let gate = "exits={ gate: { threshold: 0.35, lookahead: true } }";
-    for arguments in [&["--live", "cpu"][..], &["--live", "cpu", "--set", gate]] {
+    let closed = "workload.arrivals={ closed: { concurrency: 3 } }";
+    for arguments in [&["--live", "cpu"][..], &["--live", "cpu", "--set", gate], &["--live", "cpu", "--set", closed]] {
         let (dir, output) = run(LIVE, arguments);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let validation = validation(dir.path());
@@ -297,6 +298,17 @@ fn live_requests_that_arrive_in_time_are_sent_on_time_and_say_so() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let validation = validation(dir.path());
     assert!(validation["schedulers"][0]["batches_identical"].is_null(), "time decides online");
+}
+
+#[test]
+fn live_clients_that_think_are_served_with_time_to_decide() {
+    let thinking = LIVE.replace("arrivals: offline", "arrivals: { closed: { concurrency: 3, think_s: 0.002 } }");
+    let (dir, output) = run(&thinking, &["--live", "cpu"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let validation = validation(dir.path());
+    assert!(validation["schedulers"][0]["batches_identical"].is_null(), "time decides when they send");
+    let speedup = &validation["schedulers"][1]["measured"]["speedup"];
+    assert!(speedup.is_f64(), "a closed loop's throughput is an answer: {speedup}");
 }
 
 #[test]

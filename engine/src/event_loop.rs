@@ -60,26 +60,81 @@ pub fn run<E: Executor>(
     inbox: &mut dyn Inbox,
     observer: &mut impl Observer,
 ) -> Result<(), E::Error> {
-    let mut in_flight = 0_u32;
-    let mut outcomes: VecDeque<Outcome> = VecDeque::new();
+    let mut event_loop = EventLoop::new(scheduler, executor, clock);
     loop {
-        loop {
-            while let Some(message) = inbox.poll(clock.now()) {
-                match message {
-                    Message::Submit(submission) => {
-                        let refused = submit(scheduler, executor, &submission).err();
-                        observer.arrived(&submission.arrival, clock.now(), refused.as_ref());
-                    }
-                    Message::Cancel(request) => {
-                        if scheduler.cancel(request) {
-                            observer.cancelled(request, clock.now());
-                        }
+        match event_loop.turn(inbox, observer)? {
+            Turn::Ran => {}
+            Turn::Idle => match inbox.next() {
+                Next::At(time) => event_loop.idle(Some(time)),
+                Next::Whenever => event_loop.idle(None),
+                Next::Never => return Ok(()),
+            },
+            Turn::BrokenOff => return Ok(()),
+        }
+    }
+}
+
+/// One engine's loop, for whoever runs several side by side.
+#[expect(missing_debug_implementations, reason = "it holds a clock of any kind")]
+pub struct EventLoop<'a, E> {
+    scheduler: &'a mut Scheduler,
+    executor: &'a mut E,
+    clock: &'a mut dyn Clock,
+    in_flight: u32,
+    outcomes: VecDeque<Outcome>,
+}
+
+/// What an engine did with its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It launched a batch, or waited for one.
+    Ran,
+    /// There is nothing to do until something comes.
+    Idle,
+    /// The observer wants no more.
+    BrokenOff,
+}
+
+impl<'a, E: Executor> EventLoop<'a, E> {
+    /// An engine that has done nothing yet.
+    pub fn new(scheduler: &'a mut Scheduler, executor: &'a mut E, clock: &'a mut dyn Clock) -> Self {
+        Self { scheduler, executor, clock, in_flight: 0, outcomes: VecDeque::new() }
+    }
+
+    /// Its time.
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// Waits until `time`, or until it is woken.
+    pub fn idle(&mut self, time: Option<Nanos>) {
+        self.clock.idle(time);
+    }
+
+    /// Takes the messages that have come, and launches a batch; or if there is none, tells what has been settled and waits for
+    /// the oldest batch in flight.
+    ///
+    /// # Errors
+    /// The executor's first error; what was observed until then stands.
+    pub fn turn(&mut self, inbox: &mut dyn Inbox, observer: &mut impl Observer) -> Result<Turn, E::Error> {
+        let Self { scheduler, executor, clock, in_flight, outcomes } = self;
+        while let Some(message) = inbox.poll(clock.now()) {
+            match message {
+                Message::Submit(submission) => {
+                    let refused = submit(scheduler, *executor, &submission).err();
+                    observer.arrived(&submission.arrival, clock.now(), refused.as_ref());
+                }
+                Message::Cancel(request) => {
+                    if scheduler.cancel(request) {
+                        observer.cancelled(request, clock.now());
                     }
                 }
             }
-            let Some(batch) = scheduler.next_batch() else { break };
-            executor.launch(batch, clock)?;
-            in_flight += 1;
+        }
+        if let Some(batch) = scheduler.next_batch() {
+            executor.launch(batch, *clock)?;
+            *in_flight += 1;
+            return Ok(Turn::Ran);
         }
         // Under lookahead a batch can be settled before it has run; a step is told when both are there.
         while !outcomes.is_empty()
@@ -88,27 +143,23 @@ pub fn run<E: Executor>(
             let outcome = outcomes.pop_front().expect("there is one");
             assert_eq!(settled.id, outcome.batch.id, "batches are settled in the order in which they run");
             if observer.step(&Step { outcome, settled }).is_break() {
-                return Ok(());
+                return Ok(Turn::BrokenOff);
             }
         }
         while let Some(request) = scheduler.take_gone() {
             executor.forget(request);
         }
-        if in_flight > 0 {
-            let outcome = executor.wait(clock)?;
+        if *in_flight > 0 {
+            let outcome = executor.wait(*clock)?;
             scheduler.complete(&outcome);
             outcomes.push_back(outcome);
-            in_flight -= 1;
-            continue;
+            *in_flight -= 1;
+            return Ok(Turn::Ran);
         }
         assert!(scheduler.is_idle(), "work is left, and no batch can be formed of it");
         scheduler.check();
         observer.idle();
-        match inbox.next() {
-            Next::At(time) => clock.idle(Some(time)),
-            Next::Whenever => clock.idle(None),
-            Next::Never => return Ok(()),
-        }
+        Ok(Turn::Idle)
     }
 }
 

@@ -75,6 +75,8 @@ definitions! {
         "Mean exit depth of decoded tokens: all but those that prefill makes at full depth, each request's first and the one after each recompute.";
     GPU_BUSY: "GPU busy", "%",
         "Device time of all steps / makespan.";
+    IMBALANCE: "imbalance of replicas", "",
+        "Device time of the busiest replica / mean device time of all replicas.";
     PREFILL_SHARE: "prefill share", "%",
         "Device time of prefill steps / device time of all steps.";
     KV_PEAK: "peak KV use", "%",

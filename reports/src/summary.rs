@@ -2,7 +2,7 @@
 
 use engine::batch::Stage;
 use engine::interval::Interval;
-use engine::metrics::{Goodput, LatencySummary, RequestCounts, SteadyWindow};
+use engine::metrics::{Goodput, LatencySummary, ReplicaMetrics, RequestCounts, SteadyWindow};
 use engine::scheduler::Mode;
 use serde::{Serialize, Serializer};
 
@@ -86,6 +86,8 @@ struct SchedulerSummary<'a> {
     mean_coda_batch: Option<f64>,
     mean_prelude_batch: Option<f64>,
     gpu_busy_share: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<&'a ReplicaMetrics>,
     prefill_share: f64,
     kv: Kv,
     mean_exit_depth: Option<f64>,
@@ -179,6 +181,7 @@ impl<'a> SchedulerSummary<'a> {
             mean_coda_batch: run.mean_batch(Stage::Coda),
             mean_prelude_batch: run.mean_batch(Stage::Prelude),
             gpu_busy_share: metrics.gpu_busy_share,
+            replicas: metrics.replicas.as_ref(),
             prefill_share: metrics.prefill_share,
             kv: Kv {
                 peak_blocks: metrics.kv_peak_blocks,

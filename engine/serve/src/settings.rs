@@ -199,6 +199,7 @@ impl Settings {
             },
             kv: KvSettings { blocks: Count(blocks), ..self.kv.clone() },
             compare: vec![self.entry.clone()],
+            replicas: None,
             seed: 0,
             repeats: Count(1),
             slo: None::<Slo>,

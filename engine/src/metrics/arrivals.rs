@@ -56,8 +56,9 @@ impl Arrivals {
         if self.count == 0 {
             (self.first, self.last) = (at, at);
         }
-        self.squared_gaps += (at - self.last).as_secs().powi(2);
-        self.last = at;
+        // Several engines tell of them when each has looked, which may be in another order.
+        self.squared_gaps += at.saturating_sub(self.last).as_secs().powi(2);
+        (self.first, self.last) = (self.first.min(at), self.last.max(at));
         if self.count.is_multiple_of(self.stride) {
             if self.marks.len() == CAPACITY {
                 self.marks = self.marks.iter().copied().step_by(2).collect();

@@ -7,6 +7,7 @@
 mod arrivals;
 mod latency;
 mod recorder;
+mod replicas;
 mod saturation;
 mod series;
 mod slo;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use arrivals::Judged;
 pub use latency::{Latency, LatencySummary};
 pub use recorder::{Latencies, Recorder};
+pub use replicas::ReplicaMetrics;
 pub use saturation::Unjudged;
 pub use series::SeriesPoint;
 pub use slo::{Limits, Slo};
@@ -195,6 +197,9 @@ pub struct RunMetrics {
     pub mean_exit_depth: f64,
     /// Decoded tokens by exit depth; index 0 is unused.
     pub exit_depths: Vec<u64>,
+    /// What each of several replicas did; `None` of one engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<ReplicaMetrics>,
     /// What the tokens ask of any device; `None` in journals of older programs.
     #[serde(default)]
     pub work: Option<Work>,

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::arrivals::Arrivals;
 use super::latency::Latency;
+use super::replicas::Tally;
 use super::series::{Sample, Series};
 use super::{Goodput, RequestCounts, RequestRecord, RunMetrics, Slo, StageTotals, SteadyWindow, Work};
-use crate::batch::{Row, RowOutcome, Stage};
+use crate::batch::{Outcome, Row, RowOutcome, Stage};
 use crate::event_loop::{Refused, Step};
 use crate::request::{Arrival, Request, RequestId};
+use crate::scheduler::Queues;
 use crate::units::Nanos;
 
 /// Collects a run's metrics.
@@ -41,6 +43,8 @@ pub struct Recorder {
     send_delay: Latency,
     /// When the requests that wait for their first slot were handed over; they are admitted in this order.
     sent: VecDeque<(RequestId, Nanos)>,
+    /// Of several engines, what each did.
+    replicas: Option<Tally>,
 }
 
 /// The five latency distributions; that of the gaps between tokens is rounded.
@@ -106,7 +110,18 @@ impl Recorder {
             within_slo: 0,
             send_delay: Latency::default(),
             sent: VecDeque::new(),
+            replicas: None,
         }
+    }
+
+    /// For several engines of `max_num_seqs` slots each, whose steps [`Self::step_of`] takes.
+    pub fn of_replicas(count: usize, max_num_seqs: u32, slo: Option<Slo>) -> Self {
+        Self { replicas: Some(Tally::new(count)), ..Self::new(count as u32 * max_num_seqs, slo) }
+    }
+
+    /// A request is sent to one of several engines.
+    pub fn sent_to(&mut self, replica: usize) {
+        self.replicas.iter_mut().for_each(|tally| tally.sent(replica));
     }
 
     /// Takes an arrival, as [`crate::event_loop::Observer::arrived`] does.
@@ -131,10 +146,22 @@ impl Recorder {
 
     /// Takes a step, as [`crate::event_loop::Observer::step`] does.
     pub fn step(&mut self, step: &Step) {
-        let Step { outcome, settled } = step;
+        self.record(&step.outcome, step.settled.queues, 0);
+    }
+
+    /// Takes a step of one of several engines; those of all in order of their ends.
+    pub fn step_of(&mut self, replica: usize, step: &Step) {
+        let Some(tally) = &mut self.replicas else { return self.step(step) };
+        let slots = self.max_num_seqs as usize / tally.count();
+        let queues = tally.step(replica, step);
+        self.record(&step.outcome, queues, replica * slots);
+    }
+
+    /// `queues` are all engines', and the batch's slots lie behind `first_slot` others'.
+    fn record(&mut self, outcome: &Outcome, queues: Queues, first_slot: usize) {
         let (batch, now) = (&outcome.batch, outcome.finished);
         for (slot, request) in batch.admitted() {
-            self.admit(slot.index(), request, outcome.started);
+            self.admit(first_slot + slot.index(), request, outcome.started);
         }
         let totals = &mut self.stages[batch.stage as usize];
         totals.steps += 1;
@@ -142,21 +169,21 @@ impl Recorder {
         totals.busy_s += (now - outcome.started).as_secs();
         if batch.stage.has_head() {
             for (row, row_outcome) in batch.rows.iter().zip(&outcome.rows) {
-                self.tokens(batch.stage, row, row_outcome, now);
+                self.tokens(batch.stage, row, row_outcome, (first_slot + row.slot.index(), now));
             }
         }
         self.last_step = now;
-        if settled.queues.prompt == 0 {
+        if queues.prompt == 0 {
             self.empty = Some(now);
         }
-        self.kv_peak_blocks = self.kv_peak_blocks.max(settled.queues.kv_used_blocks);
+        self.kv_peak_blocks = self.kv_peak_blocks.max(queues.kv_used_blocks);
         self.series.add(&Sample {
             start: outcome.started,
             end: now,
             core_rows: matches!(batch.stage, Stage::Core | Stage::Forward).then_some(batch.rows.len() as u32),
-            prompt_queue: settled.queues.prompt,
-            resident: settled.queues.resident,
-            kv_used_blocks: settled.queues.kv_used_blocks,
+            prompt_queue: queues.prompt,
+            resident: queues.resident,
+            kv_used_blocks: queues.kv_used_blocks,
         });
     }
 
@@ -181,6 +208,7 @@ impl Recorder {
         let makespan_s = self.last_step.saturating_sub(start).as_secs();
         let rate = |amount: u64| if makespan_s > 0.0 { amount as f64 / makespan_s } else { 0.0 };
         let busy_s: f64 = self.stages.iter().map(|totals| totals.busy_s).sum();
+        let devices = self.replicas.as_ref().map_or(1, Tally::count) as f64;
         let deepest = self.exit_depths.iter().rposition(|&count| count > 0).map_or(0, |depth| depth + 1);
         let decoded: u64 = self.exit_depths.iter().sum();
         let depths: u64 = self.exit_depths.iter().enumerate().map(|(depth, &count)| depth as u64 * count).sum();
@@ -203,10 +231,11 @@ impl Recorder {
             normalized: self.latencies.normalized.summary(),
             send_delay: self.send_delay.summary(),
             stages: Stage::ALL.into_iter().zip(self.stages).filter(|(_, totals)| totals.steps > 0).collect(),
-            gpu_busy_share: if makespan_s > 0.0 { busy_s / makespan_s } else { 0.0 },
+            gpu_busy_share: if makespan_s > 0.0 { busy_s / devices / makespan_s } else { 0.0 },
             prefill_share: if busy_s > 0.0 { self.stages[Stage::Prefill as usize].busy_s / busy_s } else { 0.0 },
             mean_exit_depth: if decoded > 0 { depths as f64 / decoded as f64 } else { 0.0 },
             exit_depths: self.exit_depths[..deepest].to_vec(),
+            replicas: self.replicas.as_ref().map(|tally| tally.metrics(makespan_s)),
             work: Some(self.work),
             kv_peak_blocks: self.kv_peak_blocks,
             first_arrival_s: start.as_secs(),
@@ -256,10 +285,10 @@ impl Recorder {
     }
 
     /// The tokens that a row delivers; one that ran late for a sequence that was over delivers nothing.
-    fn tokens(&mut self, stage: Stage, row: &Row, row_outcome: &RowOutcome, now: Nanos) {
+    fn tokens(&mut self, stage: Stage, row: &Row, row_outcome: &RowOutcome, at: (usize, Nanos)) {
         let delivered = row.delivered(row_outcome);
         for index in 0..delivered {
-            self.token(stage, row, now, row_outcome.finished && !row_outcome.failed && index + 1 == delivered);
+            self.token(stage, row, at, row_outcome.finished && !row_outcome.failed && index + 1 == delivered);
         }
         // One that was cancelled before counts as cancelled.
         if row_outcome.failed && self.give_up(row.request) {
@@ -267,8 +296,8 @@ impl Recorder {
         }
     }
 
-    fn token(&mut self, stage: Stage, row: &Row, now: Nanos, ended: bool) {
-        let entry = &mut self.live[row.slot.index()];
+    fn token(&mut self, stage: Stage, row: &Row, (slot, now): (usize, Nanos), ended: bool) {
+        let entry = &mut self.live[slot];
         let Some(live) = entry.as_mut().filter(|live| live.request.id == row.request) else { return };
         self.output_tokens += 1;
         live.tokens += 1;

@@ -60,6 +60,7 @@ fn device(report: &Report) -> Vec<Option<TableRow>> {
             Some(run.metrics.mean_exit_depth).filter(|&depth| depth > 0.0).map(number)
         }),
         row(report, d::GPU_BUSY, |run| Some(percent(run.metrics.gpu_busy_share))),
+        row(report, d::IMBALANCE, |run| run.metrics.replicas.as_ref().map(|replicas| number(replicas.imbalance))),
         row(report, d::PREFILL_SHARE, |run| Some(percent(run.metrics.prefill_share))),
         row(report, d::KV_PEAK, |run| Some(percent(run.kv_peak_share()))),
     ]

@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &SimulateArguments) -> Result<(), Report> {
     let text = match &mut engine {
         None => simulate(&plan, &loaded, &dir)?,
         Some(engine) => {
-            live::check_baseline(&plan).map_err(|error| show::plan_error(&error, &loaded))?;
+            live::check(&plan).map_err(|error| show::plan_error(&error, &loaded))?;
             validate(&plan, engine, &loaded.name(), &dir).map_err(|error| miette!("{error}"))?
         }
     };

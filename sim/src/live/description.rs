@@ -54,11 +54,15 @@ impl Engine {
     }
 }
 
-/// Checks that an offline plan measures what its speed-ups are set against.
+/// Checks that a plan can be run live: on one engine, and offline with what its speed-ups are set against.
 ///
 /// # Errors
-/// It has no full-depth continuous batching.
-pub fn check_baseline(plan: &Plan) -> Result<(), PlanError> {
+/// It has replicas, or no full-depth continuous batching.
+pub fn check(plan: &Plan) -> Result<(), PlanError> {
+    if plan.scenario.replicas.is_some() {
+        let reason = "a live run has one engine: leave the replicas out; `scripts/replicas` runs several servers";
+        return Err(PlanError { path: "replicas".into(), reason: reason.into() });
+    }
     if plan.online() || plan.schedulers.iter().any(|planned| planned.config.mode == Mode::ContinuousBatching) {
         return Ok(());
     }

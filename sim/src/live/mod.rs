@@ -7,7 +7,7 @@ mod log;
 mod memory;
 mod replay;
 
-pub use description::check_baseline;
+pub use description::check;
 pub use device::{Engine, LiveDevice, LiveError};
 pub use replay::recordings;
 

@@ -41,9 +41,10 @@ pub fn compare<E>(
 
 /// A run's report, without anything to compare it with.
 pub fn scheduler_report(planned: &Planned, recorder: &Recorder) -> SchedulerReport {
-    let kv_blocks = planned.config.kv.blocks.into();
-    let latencies = recorder.latencies().clone();
-    SchedulerReport::new(planned.name.clone(), planned.config.mode, recorder.metrics(), latencies, kv_blocks)
+    let (latencies, metrics) = (recorder.latencies().clone(), recorder.metrics());
+    let pools = metrics.replicas.as_ref().map_or(1, |replicas| replicas.requests.len() as u64);
+    let kv_blocks = u64::from(planned.config.kv.blocks) * pools;
+    SchedulerReport::new(planned.name.clone(), planned.config.mode, metrics, latencies, kv_blocks)
 }
 
 /// The report of a comparison.

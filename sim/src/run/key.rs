@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use traces::{Exits, ExitsConfig, WorkloadConfig};
 
 use super::plan::{Plan, Planned};
-use crate::scenario::{FinishSettings, LiveSettings, OutputSettings, ProfileChoice, Scenario};
+use crate::scenario::{FinishSettings, LiveSettings, OutputSettings, ProfileChoice, Replicas, Scenario};
 
 /// Everything that one scheduler's run reads of its plan, and nothing else: settings of other schedulers are not part of
 /// it, nor is the device, which is a profile in one kind of run and a real one in the other.
@@ -27,6 +27,8 @@ pub(crate) struct RunInputs<'a> {
     plane_copies: bool,
     slo: Option<Slo>,
     scheduler: SchedulerConfig,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<Replicas>,
 }
 
 impl<'a> RunInputs<'a> {
@@ -41,6 +43,7 @@ impl<'a> RunInputs<'a> {
             plane_copies: scenario.kv.plane_copies,
             slo: scenario.slo,
             scheduler: planned.config,
+            replicas: scenario.replicas,
         }
     }
 }

@@ -7,6 +7,7 @@ mod horizon;
 pub mod shipped;
 
 pub mod modelled;
+mod replicas;
 pub mod serve;
 
 pub mod capacity;

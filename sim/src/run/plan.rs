@@ -284,6 +284,11 @@ fn fill(scenario: &mut Scenario, model: &Architecture) -> Result<(), PlanError> 
         let criterion = gate.criterion(model).map_err(at_fault)?;
         gate.threshold = Some(gate.threshold_of(criterion).map_err(at_fault)?);
     }
+    if scenario.replicas.is_some() {
+        // Both show one engine's device.
+        scenario.output.steps = false;
+        scenario.output.timeline = false;
+    }
     let w = scenario.scheduler.max_num_seqs.0;
     scenario.scheduler.min_free_slots.get_or_insert(Count((w / 8).max(1)));
     for entry in scenario.compare.iter_mut().filter(|entry| entry.mode == ModeName::Refill) {

@@ -12,9 +12,11 @@ use engine::request::{Arrival, RequestId};
 use engine::scheduler::Scheduler;
 use engine::submission::Submission;
 use engine::units::Nanos;
+use traces::Exits;
 
 use crate::run::modelled::Modelled;
 use crate::run::plan::{Plan, Planned};
+use crate::run::replicas;
 
 /// Takes what a run produces as it goes; every method may be left out.
 pub trait Sink {
@@ -58,14 +60,23 @@ pub enum RunError<X, S> {
 /// # Errors
 /// The sink's first error, which ends the run.
 pub fn serve<S: Sink>(plan: &Plan, planned: &Planned, sink: &mut S) -> Result<Recorder, S::Error> {
+    if let Some(replicas) = plan.scenario.replicas {
+        return replicas::serve(replicas, plan, planned, sink);
+    }
+    serve_on(&mut modelled(plan, planned), &mut VirtualClock::default(), plan, planned, sink).map_err(|error| {
+        match error {
+            RunError::Sink(error) => error,
+            RunError::Executor(never) => match never {},
+        }
+    })
+}
+
+/// The device that the plan's profile describes.
+pub(super) fn modelled(plan: &Plan, planned: &Planned) -> Modelled<Exits> {
     let plane_copies = plan.scenario.kv.plane_copies;
     let reads_out = plan.criterion().is_some_and(Criterion::reads_logits);
-    let mut executor = Modelled::new(&plan.profile, &plan.model, &planned.config, plane_copies, planned.exits.clone())
-        .reading_out(reads_out);
-    serve_on(&mut executor, &mut VirtualClock::default(), plan, planned, sink).map_err(|error| match error {
-        RunError::Sink(error) => error,
-        RunError::Executor(never) => match never {},
-    })
+    Modelled::new(&plan.profile, &plan.model, &planned.config, plane_copies, planned.exits.clone())
+        .reading_out(reads_out)
 }
 
 /// The same on any executor and clock.
@@ -82,22 +93,20 @@ pub fn serve_on<X: Executor, S: Sink>(
     let mut scheduler = Scheduler::new(planned.config).expect("a plan's settings were checked");
     let recorder = Recorder::new(planned.config.max_num_seqs, plan.slo());
     let clients = plan.workload.clients();
-    let requests = plan.workload.arrivals();
-    let (mut open, mut closed);
-    let inbox: &mut dyn Inbox = match &clients {
-        None => {
-            open = replay(requests);
-            &mut open
-        }
-        Some(clients) => {
-            closed = clients.send(requests.map(Submission::from));
-            &mut closed
-        }
-    };
+    let mut inbox = inbox(plan, clients.as_ref());
     let mut observer = Observing { recorder, sink, clients: clients.as_ref(), result: Ok(()) };
-    event_loop::run(&mut scheduler, executor, clock, inbox, &mut observer).map_err(RunError::Executor)?;
+    event_loop::run(&mut scheduler, executor, clock, &mut *inbox, &mut observer).map_err(RunError::Executor)?;
     observer.result.map_err(RunError::Sink)?;
     Ok(observer.recorder)
+}
+
+/// The plan's requests: at their arrivals, or from clients who wait for answers.
+pub(super) fn inbox<'a>(plan: &'a Plan, clients: Option<&'a Clients>) -> Box<dyn Inbox + 'a> {
+    let requests = plan.workload.arrivals();
+    match clients {
+        None => Box::new(replay(requests)),
+        Some(clients) => Box::new(clients.send(requests.map(Submission::from))),
+    }
 }
 
 /// Records, passes on to the sink, and tells clients who wait of ends.

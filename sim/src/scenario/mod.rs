@@ -47,6 +47,9 @@ pub struct Scenario {
     /// The schedulers, run on the same requests.
     #[serde(default = "default_compare")]
     pub compare: Vec<SchedulerEntry>,
+    /// Several engines behind a router (modelled runs); one without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<Replicas>,
     /// Decides every random number.
     #[serde(default, deserialize_with = "whole::read")]
     pub seed: u64,
@@ -89,6 +92,28 @@ pub enum ProfileChoice {
         #[serde(default)]
         compute_share: Reached,
     },
+}
+
+/// Engines that are all alike, each with a device of its own, and who gets which request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replicas {
+    /// How many.
+    pub count: Count<1024>,
+    /// Who gets the next request.
+    #[serde(default)]
+    pub routing: Routing,
+}
+
+/// Who gets the next request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Routing {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// Whoever has the fewest requests that are not over; of several the first.
+    LeastLoaded,
 }
 
 /// Settings that all schedulers of a scenario share. Defaults are the paper's Table 1.

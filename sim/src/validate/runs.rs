@@ -112,7 +112,7 @@ impl Planner<'_> {
         let blame = |error: PlanError| self.protocol.blame(index, &error.path, error.reason);
         check(&scenario).map_err(blame)?;
         let plan = self.plan(scenario).map_err(blame)?;
-        live::check_baseline(&plan).map_err(blame)?;
+        live::check(&plan).map_err(blame)?;
         if !plan.online() {
             if let Some(field) = entry.rate_share.map(|_| "rate_share").or(entry.window_s.map(|_| "window_s")) {
                 return Err(at_run(index, field, "all requests of an offline run are there at its start".into()));
