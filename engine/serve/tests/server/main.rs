@@ -9,6 +9,7 @@ mod disconnects;
 mod golden;
 mod limits;
 mod logprobs;
+mod observe;
 mod program;
 mod refusals;
 mod server;
