@@ -50,6 +50,13 @@ impl Connections {
         self.opened.load(Ordering::Relaxed)
     }
 
+    /// Opens one that nobody needs yet. Whether that fails is told by the request that would have used it.
+    pub(crate) async fn prepare(&self) {
+        if let Ok(sender) = self.open().await {
+            self.give_back(SpentSender(sender));
+        }
+    }
+
     /// Sends a request. A server may close a connection that idles just then: a request that was not sent yet goes out over
     /// another one, and one that was sent is never sent twice.
     pub(crate) async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Answered, NoResponse> {

@@ -129,6 +129,10 @@ async fn drive(asking: &Arc<Asking>, jobs: Receiver<Job>, load: Load, heard: Rec
         }
         Load::Closed { concurrency, think } => {
             let jobs = Arc::new(Mutex::new(jobs));
+            // Its clients are there before they ask.
+            for _ in 0..concurrency {
+                asking.connections.prepare().await;
+            }
             for _ in 0..concurrency {
                 tokio::spawn(closed(asking.clone(), jobs.clone(), think, results.clone()));
             }
