@@ -19,11 +19,15 @@ const CPU: [(&str, &str); 2] = [
 ];
 
 /// Those of a GPU, whose graphs have tables of their own.
-const H200: [(&str, &str); 4] = [
+const H200: [(&str, &str); 5] = [
     (include_str!("../profiles/h200/ouro-1.4b.yaml"), include_str!("../profiles/h200/ouro-1.4b.csv")),
     (include_str!("../profiles/h200/ouro-2.6b.yaml"), include_str!("../profiles/h200/ouro-2.6b.csv")),
     (include_str!("../profiles/h200/huginn-3.5b.yaml"), include_str!("../profiles/h200/huginn-3.5b.csv")),
     (include_str!("../profiles/h200/nanbeige-3b.yaml"), include_str!("../profiles/h200/nanbeige-3b.csv")),
+    (
+        include_str!("../profiles/h200/recurrent-llama-3.2.yaml"),
+        include_str!("../profiles/h200/recurrent-llama-3.2.csv"),
+    ),
 ];
 
 /// B*(8192) of the nominal profile and of its variants.

@@ -42,12 +42,28 @@ pub struct Replay<I> {
     rest: I,
     next: Option<Submission>,
     cancels: BinaryHeap<Reverse<(Nanos, RequestId)>>,
+    /// Nobody is there to send the next request.
+    held: bool,
 }
 
 impl<I: Iterator<Item = Submission>> Replay<I> {
     /// Replays submissions in order of arrival.
     pub fn new(mut submissions: I) -> Self {
-        Self { next: submissions.next(), rest: submissions, cancels: BinaryHeap::new() }
+        Self { next: submissions.next(), rest: submissions, cancels: BinaryHeap::new(), held: false }
+    }
+}
+
+impl<I> Replay<I> {
+    /// Sets when the next request arrives; `None`: not before this is said again.
+    pub(crate) fn arrives_at(&mut self, time: Option<Nanos>) {
+        self.held = time.is_none();
+        if let (Some(next), Some(time)) = (&mut self.next, time) {
+            next.arrival.request.arrival = time;
+        }
+    }
+
+    fn arrives(&self) -> Option<Nanos> {
+        self.next.as_ref().filter(|_| !self.held).map(|next| next.arrival.request.arrival)
     }
 }
 
@@ -58,7 +74,7 @@ pub fn replay(arrivals: impl IntoIterator<Item = Arrival>) -> Replay<impl Iterat
 
 impl<I: Iterator<Item = Submission>> Inbox for Replay<I> {
     fn poll(&mut self, now: Nanos) -> Option<Message> {
-        let arrives = self.next.as_ref().map(|next| next.arrival.request.arrival);
+        let arrives = self.arrives();
         if let Some(&Reverse((time, request))) = self.cancels.peek()
             && time <= now
             && arrives.is_none_or(|arrives| time < arrives)
@@ -74,7 +90,7 @@ impl<I: Iterator<Item = Submission>> Inbox for Replay<I> {
     }
 
     fn next(&mut self) -> Next {
-        let arrives = self.next.as_ref().map(|next| next.arrival.request.arrival);
+        let arrives = self.arrives();
         let cancels = self.cancels.peek().map(|&Reverse((time, _))| time);
         match arrives.into_iter().chain(cancels).min() {
             Some(time) => Next::At(time),

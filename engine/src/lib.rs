@@ -14,6 +14,7 @@ pub mod submission;
 pub mod units;
 
 // Who decides.
+pub mod closed_loop;
 pub mod cost;
 pub mod event_loop;
 pub mod kv;

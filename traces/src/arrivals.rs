@@ -16,7 +16,7 @@ pub const MAX_ARRIVAL_S: f64 = 1e9;
 /// When requests arrive, in order.
 #[derive(Clone, Debug)]
 pub enum ArrivalTimes<'a> {
-    /// All at time zero.
+    /// All at time zero, or when whoever runs them says.
     Offline,
     /// Independent gaps.
     Renewal(Renewal),
@@ -33,7 +33,8 @@ impl<'a> ArrivalTimes<'a> {
             Self::Renewal(Renewal::new(rate, burstiness, duration, streams::stream(seed, Purpose::Arrivals)))
         };
         Some(match *config {
-            ArrivalsConfig::Offline => Self::Offline,
+            // When a client of a closed loop sends depends on the answers.
+            ArrivalsConfig::Offline | ArrivalsConfig::Closed { .. } => Self::Offline,
             ArrivalsConfig::Poisson { rate_per_s, duration_s } => renewal(rate_per_s, Burstiness::POISSON, duration_s),
             ArrivalsConfig::Gamma { rate_per_s, burstiness, duration_s } => renewal(rate_per_s, burstiness, duration_s),
             ArrivalsConfig::Trace => Self::Trace(rows?, 0),

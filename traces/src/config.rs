@@ -8,6 +8,7 @@
 //!   requests: 6000           # at most this many; a file and a duration may end the workload earlier
 //!   arrivals: offline        # offline | { poisson: { rate_per_s: 4, duration_s: 600 } }
 //!                            # | { gamma: { rate_per_s: 4, burstiness: 0.5, duration_s: 600 } } | trace
+//!                            # | { closed: { concurrency: 8, think_s: 0.5 } }
 //!   max_total_tokens: 16384  # generated lengths only: pairs with a longer sum are drawn again
 //! exits: full_depth          # full_depth | replay | { preset: { name: ouro-q0.2, correlation: 0.3 } }
 //!                            # | { gate: { criterion: kl, threshold: 0.0005, lookahead: true } } (live runs)
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exits::preset::PresetName;
 use crate::exits::table::DepthTable;
-use crate::numbers::{Burstiness, Correlation, RatePerS, RequestCount, Seconds, TokenCount};
+use crate::numbers::{Burstiness, Concurrency, Correlation, RatePerS, RequestCount, Seconds, ThinkSeconds, TokenCount};
 
 /// Which requests arrive, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,6 +92,14 @@ pub enum ArrivalsConfig {
     },
     /// The file's `arrival_s`.
     Trace,
+    /// A closed loop: clients that wait for an answer before they send again.
+    Closed {
+        /// How many clients, with one request each at a time.
+        concurrency: Concurrency,
+        /// From an answer to the client's next request.
+        #[serde(default)]
+        think_s: ThinkSeconds,
+    },
 }
 
 /// Where the true exit depths come from.

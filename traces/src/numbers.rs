@@ -100,6 +100,13 @@ checked_f64!(
 );
 
 checked_f64!(
+    /// How long a client thinks between an answer and its next request, in seconds.
+    ThinkSeconds,
+    |seconds| (0.0..=1e9).contains(&seconds),
+    "a time to think must be between 0 and 1e9 seconds"
+);
+
+checked_f64!(
     /// The shape of gamma-distributed gaps: 1 is Poisson, less is burstier, more is steadier.
     Burstiness,
     |shape| (0.01..=1000.0).contains(&shape),
@@ -125,6 +132,13 @@ checked_u32!(
     TokenCount,
     MAX_TOKENS,
     "a number of tokens must be between 1 and 1,073,741,824"
+);
+
+checked_u32!(
+    /// A number of clients.
+    Concurrency,
+    1_000_000,
+    "a concurrency must be between 1 and 1,000,000 clients"
 );
 
 checked_u32!(
@@ -161,6 +175,13 @@ impl TokenCount {
 impl Burstiness {
     /// Memoryless gaps.
     pub const POISSON: Self = Self(1.0);
+}
+
+impl Default for ThinkSeconds {
+    /// The next request follows at once.
+    fn default() -> Self {
+        Self(0.0)
+    }
 }
 
 impl Default for Correlation {

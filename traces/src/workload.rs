@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use engine::closed_loop::Clients;
 use engine::request::{Arrival, Request, RequestId};
+use engine::units::Nanos;
 
 use crate::arrivals::{ArrivalTimes, MAX_ARRIVAL_S};
 use crate::config::{ArrivalsConfig, ExitsConfig, WorkloadConfig};
@@ -89,6 +91,16 @@ impl Workload {
         Requests { times, lengths, rows, max_output_tokens, next: 0, end: self.requests }
     }
 
+    /// The clients of a closed loop, before they have sent anything; `None` if arrivals depend on no answer.
+    pub fn clients(&self) -> Option<Clients> {
+        match self.arrivals {
+            ArrivalsConfig::Closed { concurrency, think_s } => {
+                Some(Clients::new(concurrency.get(), Nanos::from_secs(think_s.get())))
+            }
+            _ => None,
+        }
+    }
+
     /// The true exit depths.
     pub fn exits(&self) -> &Exits {
         &self.exits
@@ -102,7 +114,9 @@ impl Workload {
             ArrivalsConfig::Poisson { rate_per_s, duration_s } => (rate_per_s, duration_s),
             ArrivalsConfig::Gamma { rate_per_s, duration_s, .. } => (rate_per_s, duration_s),
             ArrivalsConfig::Trace if rows.is_none() => return Err(TracesError::NeedsFile { what: "arrivals: trace" }),
-            ArrivalsConfig::Offline | ArrivalsConfig::Trace => return most.ok_or(TracesError::Endless),
+            ArrivalsConfig::Offline | ArrivalsConfig::Trace | ArrivalsConfig::Closed { .. } => {
+                return most.ok_or(TracesError::Endless);
+            }
         };
         let expected = match (most, duration) {
             (None, None) => return Err(TracesError::Endless),

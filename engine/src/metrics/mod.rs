@@ -106,6 +106,11 @@ pub struct RequestCounts {
 }
 
 impl RequestCounts {
+    /// Those that nobody waits for any more.
+    pub fn over(&self) -> u64 {
+        self.finished + self.refused + self.cancelled + self.failed
+    }
+
     /// Refused requests as a share of all that arrived; zero if none did.
     pub fn refused_share(&self) -> f64 {
         self.refused as f64 / self.arrived.max(1) as f64

@@ -162,6 +162,11 @@ impl Recorder {
         });
     }
 
+    /// How many requests are over so far.
+    pub fn over(&self) -> u64 {
+        self.counts.over()
+    }
+
     /// Requests that finished since the last call, in order of finishing.
     pub fn take_finished(&mut self) -> std::vec::Drain<'_, RequestRecord> {
         self.finished.drain(..)

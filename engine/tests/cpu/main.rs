@@ -11,6 +11,8 @@ mod epochs;
 mod exactness;
 mod failure;
 mod gates;
+#[path = "../harness/mod.rs"]
+mod harness;
 #[path = "../families/made_up.rs"]
 mod made_up;
 mod per_request;

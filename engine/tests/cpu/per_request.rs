@@ -1,15 +1,13 @@
 //! What a request asks for itself: its prompt, how its tokens are chosen, when they leave. No schedule shows in it.
 
-use engine::event_loop;
-use engine::executor::{Executor, Reject, VirtualClock};
-use engine::inbox::Replay;
+use engine::executor::{Executor, Reject};
 use engine::layout::Layout;
 use engine::live::cpu::{CpuExecutor, CpuOptions, bf16};
 use engine::live::weights::Weights;
 use engine::live::{LiveConfig, LiveExits, Transcripts};
 use engine::models::gate::GateSpec;
 use engine::request::{Arrival, RequestId};
-use engine::scheduler::{Finish, Mode, Overlap, Scheduler};
+use engine::scheduler::{Finish, Mode, Overlap};
 use engine::submission::{ExitRule, Sampling, Submission};
 use engine::units::Depth;
 
@@ -19,10 +17,7 @@ use crate::serve::{MODELS, Run, early, model};
 fn serve(run: &Run, config: LiveConfig, ask: impl Fn(Arrival) -> Submission) -> Transcripts {
     let mut executor = executor(run, config);
     let mut log = crate::serve::Log::default();
-    let mut inbox = Replay::new(run.arrivals().into_iter().map(ask));
-    let mut scheduler = Scheduler::new(run.live().scheduler).unwrap();
-    let clock = &mut VirtualClock::default();
-    event_loop::run(&mut scheduler, &mut executor, clock, &mut inbox, &mut log).unwrap();
+    run.serve_on(&mut executor, ask, &mut log).unwrap();
     executor.transcripts().clone()
 }
 

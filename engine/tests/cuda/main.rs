@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod conformance;
+#[path = "../harness/mod.rs"]
+mod harness;
 #[path = "../families/made_up.rs"]
 mod made_up;
 mod serving;

@@ -1,13 +1,10 @@
 //! The real scheduler over the CUDA executor: what must not change a token, and what the gates say.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use engine::architecture::Architecture;
 use engine::batch::{Scored, TokenAt};
-use engine::event_loop::{self, Observer, Refused, Step};
-use engine::executor::{ExitSource, VirtualClock};
-use engine::inbox::{Replay, replay};
+use engine::event_loop::{Observer, Refused, Step};
 use engine::layout::Layout;
 use engine::live::cpu::bf16;
 use engine::live::cuda::{CudaDevice, CudaExecutor, CudaModel, CudaOptions, WeightSource};
@@ -16,37 +13,16 @@ use engine::live::weights::tensor::Tensor;
 use engine::live::{LiveConfig, LiveExits, Transcripts, choose};
 use engine::models::criterion::Criterion;
 use engine::models::gate::GateSpec;
-use engine::models::initial_state::InitialState;
-use engine::request::{Arrival, Request, RequestId};
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, Scheduler, SchedulerConfig};
+use engine::request::{Arrival, RequestId};
+use engine::scheduler::{Finish, Mode, Overlap, Pressure};
 use engine::submission::{Ends, Logprobs, Sampling, Submission};
-use engine::units::{Depth, Nanos};
+use engine::units::Nanos;
+
+use crate::harness::{MODELS, OVERLAPS, Run, assert_same, decoded_depths, early, model};
 
 /// Prompt and output tokens of each request; more than one attention split for some.
 const WORKLOAD: [(u32, u32); 12] =
     [(7, 5), (123, 13), (1, 7), (12, 1), (30, 6), (4, 8), (16, 4), (300, 9), (2, 6), (18, 7), (5, 3), (126, 5)];
-
-#[derive(Clone)]
-struct Serve {
-    model: &'static str,
-    mode: Mode,
-    overlap: Overlap,
-    exits: LiveExits,
-    max_num_seqs: u32,
-    blocks: u32,
-    pressure: Pressure,
-    finish: Finish,
-    sampling: Sampling,
-    workload: Vec<(u32, u32)>,
-}
-
-struct Scattered;
-
-impl ExitSource for Scattered {
-    fn exit_depth(&self, request: RequestId, token: u32) -> Depth {
-        Depth(2 + ((request.0 * 7 + token * 5) % 3) as u8)
-    }
-}
 
 /// Keeps the scores.
 #[derive(Default)]
@@ -62,67 +38,32 @@ impl Observer for Told {
     }
 }
 
-impl Serve {
-    fn of(model: &'static str) -> Self {
-        Self {
-            model,
-            mode: Mode::Refill { min_coda_batch: 1 },
-            overlap: Overlap::Lookahead,
-            exits: LiveExits::Replay(Arc::new(Scattered)),
-            max_num_seqs: 5,
-            blocks: 8192,
-            pressure: Pressure::Reserve,
-            finish: Finish::Length,
-            sampling: Sampling::GREEDY,
-            workload: WORKLOAD.to_vec(),
-        }
+/// Under lookahead, with room for every request.
+fn run_of(model: &'static str) -> Run {
+    Run {
+        overlap: Overlap::Lookahead,
+        max_context_tokens: 512,
+        blocks: 8192,
+        workload: WORKLOAD.to_vec(),
+        ..Run::of(model, Layout::LastExited, early(model))
     }
+}
 
-    /// Outputs that outgrow a pool in which every prompt fits.
-    fn tight(model: &'static str, pressure: Pressure) -> Self {
-        let planes = u32::from(Architecture::builtin(model).unwrap().r_max.0);
-        let workload = WORKLOAD.iter().map(|&(prompt, output)| (prompt.min(30), output + 12)).collect();
-        Self { blocks: 16 * planes, pressure, max_num_seqs: 5, workload, ..Self::of(model) }
-    }
+/// The CPU's workload, whose outputs outgrow a pool in which every prompt fits.
+fn tight(model: &'static str, pressure: Pressure) -> Run {
+    let roomy = Run { overlap: Overlap::Lookahead, ..Run::of(model, Layout::LastExited, early(model)) };
+    roomy.with_long_outputs().tight(pressure)
+}
 
-    fn config(&self) -> LiveConfig {
-        let architecture = Architecture::builtin(self.model).unwrap();
-        let defaults = SchedulerConfig::of(&architecture);
-        let scheduler = SchedulerConfig {
-            mode: self.mode,
-            overlap: self.overlap,
-            finish: self.finish,
-            max_num_seqs: self.max_num_seqs,
-            max_num_batched_tokens: 1024,
-            min_free_slots: 1,
-            max_context_tokens: 512,
-            r_min: Depth(2),
-            kv: KvConfig {
-                layout: Layout::LastExited,
-                blocks: self.blocks,
-                block_tokens: 4,
-                pressure: self.pressure,
-                ..defaults.kv
-            },
-            ..defaults
-        };
-        LiveConfig {
-            prompt_seed: 4,
-            sampling: self.sampling,
-            initial_state: InitialState::Noise { seed: 6 },
-            ..LiveConfig::new(scheduler, self.exits.clone())
-        }
-    }
-
+impl Run {
     fn executor(&self) -> CudaExecutor {
-        self.executor_of(self.config())
+        self.executor_of(self.live())
     }
 
     fn executor_of(&self, config: LiveConfig) -> CudaExecutor {
-        let architecture = Architecture::builtin(self.model).unwrap();
         let options = CudaOptions { batch_invariant: true, ..CudaOptions::default() };
         let device = CudaDevice::open(0).unwrap();
-        let model = CudaModel::new(&device, &architecture, WeightSource::Random { seed: 5 }).unwrap();
+        let model = CudaModel::new(&device, &model(self.model), WeightSource::Loaded(&self.weights)).unwrap();
         CudaExecutor::new(&model, config, options).unwrap()
     }
 
@@ -130,59 +71,47 @@ impl Serve {
         self.run_on(&mut self.executor())
     }
 
+    fn run_on(&self, executor: &mut CudaExecutor) -> (Transcripts, u64) {
+        let preemptions = self.serve_on(executor, Submission::from, &mut Told::default()).unwrap();
+        assert_eq!(executor.stats().eager_fallbacks, 0, "every decode step is a graph");
+        (executor.transcripts().clone(), preemptions)
+    }
+
     /// Serves the requests as `ask` changes them; gives what was told of their probabilities, too.
     fn serve_as(&self, executor: &mut CudaExecutor, ask: impl Fn(Arrival) -> Submission) -> (Transcripts, Vec<Scored>) {
-        let mut scheduler = Scheduler::new(self.config().scheduler).unwrap();
-        let mut inbox = Replay::new(self.arrivals().into_iter().map(ask));
         let mut told = Told::default();
-        event_loop::run(&mut scheduler, executor, &mut VirtualClock::default(), &mut inbox, &mut told).unwrap();
+        self.serve_on(executor, ask, &mut told).unwrap();
         (executor.transcripts().clone(), told.0)
-    }
-
-    fn run_on(&self, executor: &mut CudaExecutor) -> (Transcripts, u64) {
-        let mut scheduler = Scheduler::new(self.config().scheduler).unwrap();
-        let clock = &mut VirtualClock::default();
-        event_loop::run(&mut scheduler, executor, clock, &mut replay(self.arrivals()), &mut Told::default()).unwrap();
-        assert_eq!(executor.stats().eager_fallbacks, 0, "every decode step is a graph");
-        (executor.transcripts().clone(), scheduler.preemptions())
-    }
-
-    fn arrivals(&self) -> Vec<Arrival> {
-        let late = u32::from(self.finish == Finish::Eos) * 3;
-        let arrivals = (0..).zip(&self.workload).map(|(id, &(prompt_tokens, output_tokens))| {
-            let max_output_tokens = output_tokens + late;
-            let request = Request { id: RequestId(id), arrival: Nanos::ZERO, prompt_tokens, max_output_tokens };
-            Arrival { request, output_tokens, cancel_after: None }
-        });
-        arrivals.collect()
     }
 }
 
-fn assert_same(a: &Transcripts, b: &Transcripts, what: &str) {
-    for ((request, a), (_, b)) in a.iter().zip(b.iter()) {
-        assert_eq!((&a.output, &a.depths), (&b.output, &b.depths), "{what}: request {}", request.0);
-    }
+/// The depths at which decoded tokens left, each once.
+fn depths(transcripts: &Transcripts) -> Vec<u8> {
+    let mut depths = decoded_depths(transcripts);
+    depths.sort_unstable();
+    depths.dedup();
+    depths
 }
 
 #[test]
 #[ignore = "needs a CUDA device"]
 fn modes_and_overlaps_and_pressure_change_no_token() {
-    for model in ["tiny-ouro", "tiny-huginn"] {
-        let (expected, _) = Serve { mode: Mode::NoRefill, max_num_seqs: 1, ..Serve::of(model) }.run();
-        for overlap in [Overlap::Synchronous, Overlap::Asynchronous, Overlap::Lookahead] {
+    for model in MODELS {
+        let (expected, _) = Run { mode: Mode::NoRefill, max_num_seqs: 1, ..run_of(model) }.run();
+        for overlap in OVERLAPS {
             for mode in [Mode::Refill { min_coda_batch: 1 }, Mode::Refill { min_coda_batch: 3 }, Mode::NoRefill] {
-                let (got, _) = Serve { mode, overlap, ..Serve::of(model) }.run();
+                let (got, _) = Run { mode, overlap, ..run_of(model) }.run();
                 assert_same(&got, &expected, &format!("{model}, {mode:?}, {overlap:?}"));
             }
-            let eos = Serve { overlap, finish: Finish::Eos, ..Serve::of(model) };
+            let eos = Run { overlap, finish: Finish::Eos, ..run_of(model) };
             assert_same(&eos.run().0, &expected, &format!("{model}, ended by the executor, {overlap:?}"));
         }
-        let tight = Serve::tight(model, Pressure::Offload);
+        let tight = tight(model, Pressure::Offload);
         let (got, preemptions) = tight.run();
         assert!(preemptions > 2, "{model}: the pool was meant to be too small");
-        let (roomy, _) = Serve { blocks: 8192, ..tight }.run();
+        let (roomy, _) = Run { blocks: 8192, ..tight }.run();
         assert_same(&got, &roomy, &format!("{model}, offloaded"));
-        let (wide, _) = Serve { max_num_seqs: 12, ..Serve::of(model) }.run();
+        let (wide, _) = Run { max_num_seqs: 12, ..run_of(model) }.run();
         assert_same(&wide, &expected, &format!("{model}, W = 12"));
     }
 }
@@ -190,15 +119,15 @@ fn modes_and_overlaps_and_pressure_change_no_token() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn an_executor_that_is_renewed_makes_the_tokens_of_a_new_one() {
-    for model in ["tiny-ouro", "tiny-huginn"] {
-        let full_depth = Serve { mode: Mode::ContinuousBatching, ..Serve::of(model) };
+    for model in MODELS {
+        let full_depth = Run { mode: Mode::ContinuousBatching, ..run_of(model) };
         let mut executor = full_depth.executor();
         full_depth.run_on(&mut executor);
-        let refill = Serve::of(model);
-        assert!(executor.renew(refill.config()).unwrap());
+        let refill = run_of(model);
+        assert!(executor.renew(refill.live()).unwrap());
         assert_same(&refill.run_on(&mut executor).0, &refill.run().0, model);
-        let wider = Serve { max_num_seqs: 6, ..Serve::of(model) };
-        assert!(!executor.renew(wider.config()).unwrap(), "W = 6 needs another pool of slots");
+        let wider = Run { max_num_seqs: 6, ..run_of(model) };
+        assert!(!executor.renew(wider.live()).unwrap(), "W = 6 needs another pool of slots");
     }
 }
 
@@ -206,7 +135,7 @@ fn an_executor_that_is_renewed_makes_the_tokens_of_a_new_one() {
 #[ignore = "needs a CUDA device"]
 fn recomputing_makes_progress_while_tokens_are_on_their_way() {
     for overlap in [Overlap::Asynchronous, Overlap::Lookahead] {
-        let tight = Serve { overlap, ..Serve::tight("tiny-ouro", Pressure::Recompute) };
+        let tight = Run { overlap, ..tight("tiny-ouro", Pressure::Recompute) };
         let (got, preemptions) = tight.run();
         assert!(preemptions > 2);
         assert!(got.iter().zip(&tight.workload).all(|((_, t), &(_, output))| t.output.len() == output as usize));
@@ -218,13 +147,11 @@ fn recomputing_makes_progress_while_tokens_are_on_their_way() {
 fn gates_leave_at_several_depths_and_a_schedule_does_not_change_them() {
     for (model, threshold) in [("tiny-ouro", 0.6), ("tiny-huginn", 0.3)] {
         let gate = LiveExits::Gate(GateSpec { lookahead: true, ..GateSpec::at(threshold) });
-        let run = Serve { exits: gate, ..Serve::of(model) };
-        let (expected, _) = Serve { max_num_seqs: 1, ..run.clone() }.run();
+        let run = Run { exits: gate, ..run_of(model) };
+        let (expected, _) = Run { max_num_seqs: 1, ..run.clone() }.run();
         let (got, _) = run.run();
         assert_same(&got, &expected, model);
-        let mut depths: Vec<u8> = got.iter().flat_map(|(_, t)| t.depths[1..].iter().map(|depth| depth.0)).collect();
-        depths.sort_unstable();
-        depths.dedup();
+        let depths = depths(&got);
         println!("{model}: depths {depths:?}");
         assert!(depths.len() > 1, "{model}: exits at {depths:?} only");
     }
@@ -244,19 +171,16 @@ fn criteria_of_the_logits_leave_at_several_depths_and_a_schedule_does_not_change
     ] {
         let what = format!("{model}, {}", criterion.name());
         let gate = GateSpec { criterion: Some(criterion), lookahead: true, ..GateSpec::at(threshold) };
-        let run = Serve { exits: LiveExits::Gate(gate), ..Serve::of(model) };
-        let (expected, _) = Serve { max_num_seqs: 1, mode: Mode::NoRefill, ..run.clone() }.run();
+        let run = Run { exits: LiveExits::Gate(gate), ..run_of(model) };
+        let (expected, _) = Run { max_num_seqs: 1, mode: Mode::NoRefill, ..run.clone() }.run();
         for overlap in [Overlap::Synchronous, Overlap::Lookahead] {
-            let mut executor = Serve { overlap, ..run.clone() }.executor();
-            let (got, _) = Serve { overlap, ..run.clone() }.run_on(&mut executor);
+            let mut executor = Run { overlap, ..run.clone() }.executor();
+            let (got, _) = Run { overlap, ..run.clone() }.run_on(&mut executor);
             assert_same(&got, &expected, &what);
-            let replayed = Serve { overlap, ..Serve::of(model) };
-            assert!(!executor.renew(replayed.config()).unwrap(), "{what}: replayed exits need other graphs");
+            let replayed = Run { overlap, ..run_of(model) };
+            assert!(!executor.renew(replayed.live()).unwrap(), "{what}: replayed exits need other graphs");
         }
-        let mut depths: Vec<u8> =
-            expected.iter().flat_map(|(_, t)| t.depths[1..].iter().map(|depth| depth.0)).collect();
-        depths.sort_unstable();
-        depths.dedup();
+        let depths = depths(&expected);
         println!("{what}: depths {depths:?}");
         assert!(depths.len() > 1, "{what}: exits at {depths:?} only");
     }
@@ -267,9 +191,9 @@ fn criteria_of_the_logits_leave_at_several_depths_and_a_schedule_does_not_change
 #[test]
 #[ignore = "needs a CUDA device"]
 fn the_device_draws_what_the_host_would_from_the_same_logits() {
-    for model in ["tiny-ouro", "tiny-huginn"] {
-        let run = Serve::of(model);
-        let mut executor = run.executor_of(LiveConfig { keep_logits: true, ..run.config() });
+    for model in MODELS {
+        let run = run_of(model);
+        let mut executor = run.executor_of(LiveConfig { keep_logits: true, ..run.live() });
         let samplings = [
             Sampling { temperature: 0.8, seed: 1, ..Sampling::GREEDY },
             Sampling { temperature: 1.5, seed: 2, ..Sampling::GREEDY },
@@ -307,15 +231,15 @@ fn the_device_draws_what_the_host_would_from_the_same_logits() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn scores_are_told_once_and_depend_on_no_schedule() {
-    for model in ["tiny-ouro", "tiny-huginn"] {
+    for model in MODELS {
         let ask = |arrival: Arrival| {
             let logprobs = (arrival.request.id.0 != 2).then_some(Logprobs { top: 3, prompt: true });
             Submission { logprobs, ..arrival.into() }
         };
-        let run = Serve::of(model);
-        let alone = Serve { max_num_seqs: 1, mode: Mode::NoRefill, ..run.clone() };
+        let run = run_of(model);
+        let alone = Run { max_num_seqs: 1, mode: Mode::NoRefill, ..run.clone() };
         let (_, expected) = alone.serve_as(&mut alone.executor(), ask);
-        let tight = Serve { max_num_seqs: 5, ..Serve::tight(model, Pressure::Offload) };
+        let tight = Run { max_num_seqs: 5, ..tight(model, Pressure::Offload) };
         for run in [run, tight] {
             let mut executor = run.executor();
             let (transcripts, told) = run.serve_as(&mut executor, ask);
@@ -341,12 +265,12 @@ fn scores_are_told_once_and_depend_on_no_schedule() {
 #[ignore = "needs a CUDA device"]
 fn whoever_reads_a_broken_token_fails_alone() {
     let architecture = Architecture::builtin("tiny-ouro").unwrap();
-    let run = Serve { finish: Finish::Eos, ..Serve::of("tiny-ouro") };
+    let run = Run { finish: Finish::Eos, ..run_of("tiny-ouro") };
     let device = CudaDevice::open(0).unwrap();
     let serve = |weights: &Weights| {
         let model = CudaModel::new(&device, &architecture, WeightSource::Loaded(weights)).unwrap();
         let options = CudaOptions { batch_invariant: true, ..CudaOptions::default() };
-        let mut executor = CudaExecutor::new(&model, run.config(), options).unwrap();
+        let mut executor = CudaExecutor::new(&model, run.live(), options).unwrap();
         run.serve_as(&mut executor, Submission::from).0
     };
     let sound = Weights::random(&architecture, 5);
@@ -374,12 +298,12 @@ fn whoever_reads_a_broken_token_fails_alone() {
 #[ignore = "needs a CUDA device"]
 fn draws_depend_on_seed_request_and_token_alone() {
     let sampling = Sampling { temperature: 0.8, top_k: 40, top_p: 0.9, seed: 3 };
-    let run = Serve { sampling, ..Serve::of("tiny-ouro") };
+    let run = Run { sampling, ..run_of("tiny-ouro") };
     let (a, _) = run.run();
-    let (b, _) = Serve { max_num_seqs: 1, mode: Mode::NoRefill, ..run.clone() }.run();
+    let (b, _) = Run { max_num_seqs: 1, mode: Mode::NoRefill, ..run.clone() }.run();
     assert_same(&a, &b, "another schedule");
-    let (c, _) = Serve { sampling: Sampling { seed: 4, ..sampling }, ..run.clone() }.run();
+    let (c, _) = Run { sampling: Sampling { seed: 4, ..sampling }, ..run.clone() }.run();
     assert!(a.iter().zip(c.iter()).any(|((_, a), (_, c))| a.output != c.output), "another seed draws other tokens");
-    let (one, _) = Serve { sampling: Sampling { top_k: 1, top_p: 1.0, ..sampling }, ..run.clone() }.run();
-    assert_same(&one, &Serve { sampling: Sampling::GREEDY, ..run }.run().0, "the best of one");
+    let (one, _) = Run { sampling: Sampling { top_k: 1, top_p: 1.0, ..sampling }, ..run.clone() }.run();
+    assert_same(&one, &Run { sampling: Sampling::GREEDY, ..run }.run().0, "the best of one");
 }

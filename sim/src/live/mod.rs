@@ -112,8 +112,7 @@ pub(crate) fn validation(plan: &Plan, predicted: &[Served], measured: &[Vec<Serv
         let (model, runs) = (&predicted[index], &measured[index]);
         let side = |run: &Served, bounds: &[Bounds]| errors::headline(&run.metrics, bounds.get(index));
         let live: Vec<_> = runs.iter().zip(&measured_bounds).map(|(run, bounds)| side(run, bounds)).collect();
-        let first_difference =
-            (!plan.online()).then(|| runs.iter().find_map(|run| model.log.first_difference(&run.log)));
+        let first_difference = plan.untimed().then(|| runs.iter().find_map(|run| model.log.first_difference(&run.log)));
         SchedulerValidation {
             name: planned.name.clone(),
             metrics: errors::compare(&side(model, &predicted_bounds), &live),

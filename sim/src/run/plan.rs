@@ -112,9 +112,19 @@ impl Plan {
         (0..self.scenario.repeats.0).map(|repeat| self.scenario.seed.wrapping_add(repeat.into())).collect()
     }
 
-    /// Requests arrive over time.
+    /// Requests arrive over time, whatever becomes of those before. A closed loop sends them as it is served, so that its
+    /// throughput says as much as an offline run's.
     pub fn online(&self) -> bool {
-        !matches!(self.scenario.workload.arrivals, ArrivalsConfig::Offline)
+        !matches!(self.scenario.workload.arrivals, ArrivalsConfig::Offline | ArrivalsConfig::Closed { .. })
+    }
+
+    /// When a request is sent depends on no clock but at most on which ones are over.
+    pub fn untimed(&self) -> bool {
+        match self.scenario.workload.arrivals {
+            ArrivalsConfig::Offline => true,
+            ArrivalsConfig::Closed { think_s, .. } => think_s.get() == 0.0,
+            _ => false,
+        }
     }
 
     /// The scenario's requests, built anew.

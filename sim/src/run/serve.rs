@@ -2,13 +2,15 @@
 
 use std::ops::ControlFlow;
 
+use engine::closed_loop::Clients;
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{Clock, Executor, VirtualClock};
-use engine::inbox::replay;
+use engine::inbox::{Inbox, replay};
 use engine::metrics::{Recorder, RequestRecord};
 use engine::models::criterion::Criterion;
 use engine::request::{Arrival, RequestId};
 use engine::scheduler::Scheduler;
+use engine::submission::Submission;
 use engine::units::Nanos;
 
 use crate::run::modelled::Modelled;
@@ -79,34 +81,58 @@ pub fn serve_on<X: Executor, S: Sink>(
 ) -> Result<Recorder, RunError<X::Error, S::Error>> {
     let mut scheduler = Scheduler::new(planned.config).expect("a plan's settings were checked");
     let recorder = Recorder::new(planned.config.max_num_seqs, plan.slo());
-    let mut observer = Observing { recorder, sink, result: Ok(()) };
-    event_loop::run(&mut scheduler, executor, clock, &mut replay(plan.workload.arrivals()), &mut observer)
-        .map_err(RunError::Executor)?;
+    let clients = plan.workload.clients();
+    let requests = plan.workload.arrivals();
+    let (mut open, mut closed);
+    let inbox: &mut dyn Inbox = match &clients {
+        None => {
+            open = replay(requests);
+            &mut open
+        }
+        Some(clients) => {
+            closed = clients.send(requests.map(Submission::from));
+            &mut closed
+        }
+    };
+    let mut observer = Observing { recorder, sink, clients: clients.as_ref(), result: Ok(()) };
+    event_loop::run(&mut scheduler, executor, clock, inbox, &mut observer).map_err(RunError::Executor)?;
     observer.result.map_err(RunError::Sink)?;
     Ok(observer.recorder)
 }
 
-/// Records, and passes on to the sink.
+/// Records, passes on to the sink, and tells clients who wait of ends.
 struct Observing<'a, S: Sink> {
     recorder: Recorder,
     sink: &'a mut S,
+    clients: Option<&'a Clients>,
     result: Result<(), S::Error>,
+}
+
+impl<S: Sink> Observing<'_, S> {
+    /// Records something, and answers whoever's request it ended.
+    fn record(&mut self, now: Nanos, what: impl FnOnce(&mut Recorder)) {
+        let before = self.recorder.over();
+        what(&mut self.recorder);
+        if let Some(clients) = self.clients {
+            (before..self.recorder.over()).for_each(|_| clients.answered(now));
+        }
+    }
 }
 
 impl<S: Sink> Observer for Observing<'_, S> {
     fn arrived(&mut self, arrival: &Arrival, now: Nanos, refused: Option<&Refused>) {
-        self.recorder.arrived(arrival, now, refused);
+        self.record(now, |recorder| recorder.arrived(arrival, now, refused));
         if let (Some(refused), Ok(())) = (refused, &self.result) {
             self.result = self.sink.refused(arrival, refused);
         }
     }
 
-    fn cancelled(&mut self, request: RequestId, _: Nanos) {
-        self.recorder.cancelled(request);
+    fn cancelled(&mut self, request: RequestId, now: Nanos) {
+        self.record(now, |recorder| recorder.cancelled(request));
     }
 
     fn step(&mut self, step: &Step) -> ControlFlow<()> {
-        self.recorder.step(step);
+        self.record(step.outcome.finished, |recorder| recorder.step(step));
         let given = self
             .sink
             .step(step)

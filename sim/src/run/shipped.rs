@@ -11,7 +11,7 @@ macro_rules! profiles {
 type Profiles = &'static [(&'static str, &'static str)];
 
 const H100_PAPER: Profiles = profiles!("h100-paper": "ouro-1.4b", "ouro-2.6b", "huginn-3.5b");
-const H200: Profiles = profiles!("h200": "ouro-1.4b", "ouro-2.6b", "huginn-3.5b", "nanbeige-3b");
+const H200: Profiles = profiles!("h200": "ouro-1.4b", "ouro-2.6b", "huginn-3.5b", "nanbeige-3b", "recurrent-llama-3.2");
 
 /// A shipped profile's YAML; an error in words if there is none for the model.
 ///

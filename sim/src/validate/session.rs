@@ -126,10 +126,10 @@ impl<'a> Session<'a> {
         let ran = engine.run(plan, planned, &mut sink).map_err(|source| self.blame(job, source))?;
         let mut served = Served { metrics: ran.recorder.metrics(), log: sink.into_log() };
         let carried = plan.slo().map(|slo| slo.carried(&served.metrics));
-        // What no comparison reads would be most of the file: the queues over time, and online, where time decides what is
-        // in a batch, the single steps.
+        // What no comparison reads would be most of the file: the queues over time, and where time decides what is in a
+        // batch, the single steps.
         served.metrics.series.clear();
-        if plan.online() {
+        if !plan.untimed() {
             served.log.steps.clear();
         }
         Ok(LiveRun {

@@ -1,4 +1,7 @@
-//! What kernels with many arguments take, field by field as their files declare it. An address of 0 is null.
+//! What kernels with many arguments take. An address of 0 is null.
+//!
+//! Those that are `repr(C)` go to a kernel whole, field by field as its file declares them; of the others every field is an
+//! argument of its own.
 
 use super::memory::Address;
 
@@ -106,4 +109,77 @@ pub(super) struct Readout {
     pub(super) last: Address,
     pub(super) signals: Address,
     pub(super) signal: i32,
+}
+
+/// Norms all queries and all keys of every row in place: `norm.cu`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QkNorm {
+    pub(super) header: Address,
+    pub(super) qkv: Address,
+    pub(super) queries: Address,
+    pub(super) keys: Address,
+}
+
+/// Every row's token looked up in `table`: `embed.cu`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Embed {
+    pub(super) header: Address,
+    pub(super) rows: Address,
+    pub(super) inputs: Address,
+    pub(super) table: Address,
+    pub(super) x: Address,
+    pub(super) scale: f32,
+}
+
+/// The injected embedding and the state that a loop starts from: `embed.cu`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StartLoop {
+    pub(super) header: Address,
+    pub(super) rows: Address,
+    pub(super) x: Address,
+    pub(super) injected: Address,
+    pub(super) state: Address,
+    pub(super) by_place: bool,
+    /// The noise's seed; none for a state of zeros.
+    pub(super) noise: Option<u64>,
+}
+
+/// State and injected embedding side by side: `embed.cu`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Join {
+    pub(super) header: Address,
+    pub(super) rows: Address,
+    pub(super) state: Address,
+    pub(super) injected: Address,
+    pub(super) joined: Address,
+    pub(super) by_place: bool,
+}
+
+/// The rows of `from` that `picks` lists: `embed.cu`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gather {
+    pub(super) picks: Address,
+    pub(super) from: Address,
+    pub(super) to: Address,
+}
+
+/// Blocks of all layers of a pool to `saved`, or back: `transfer.cu`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MoveBlocks {
+    pub(super) pool: Address,
+    pub(super) saved: Address,
+    pub(super) jobs: Address,
+    pub(super) layers: usize,
+    /// Numbers of a layer.
+    pub(super) layer_stride: u64,
+    pub(super) restores: bool,
+}
+
+/// Exit depths of pages to `saved`, or back: `transfer.cu`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MoveDepths {
+    pub(super) depths: Address,
+    pub(super) saved: Address,
+    pub(super) jobs: Address,
+    pub(super) restores: bool,
 }

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use super::device::Graph;
 use super::error::CudaError;
-use super::memory::Address;
 use super::model::DeviceModel;
 use super::ops::Ops;
 use super::products::Phase;
@@ -108,8 +107,7 @@ pub(super) fn queue(
     }
     if matches!(stage, Stage::Coda | Stage::Forward) {
         run.coda()?;
-        let addresses: [Address; 3] = [at(0), at(store.offsets.draws()), store.scratch.y.address()];
-        run.emit(addresses, count)?;
+        run.emit((at(0), at(store.offsets.draws())), store.scratch.y.address(), count)?;
     }
     Ok(())
 }

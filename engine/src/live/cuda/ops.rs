@@ -3,7 +3,10 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use super::arguments::{DecodeAttention, Norm, PrefillAttention, Readout, Sample};
+use super::arguments::{
+    DecodeAttention, Embed, Gather, Join, MoveBlocks, MoveDepths, Norm, PrefillAttention, QkNorm, Readout, Sample,
+    StartLoop,
+};
 use super::compile::{For, compile, sources};
 use super::cublaslt::CublasLt;
 use super::device::{CudaDevice, Kernel, Shape, arguments};
@@ -100,8 +103,8 @@ impl Ops {
         self.launch("norm_step", ((rows as u32, 1), self.norm_threads, 0), arguments![norm])
     }
 
-    /// Norms all queries and all keys of every row in place.
-    pub(super) fn qk_norm(&self, [header, qkv, queries, keys]: [Address; 4], rows: usize) -> Result<(), CudaError> {
+    pub(super) fn qk_norm(&self, norm: QkNorm, rows: usize) -> Result<(), CudaError> {
+        let QkNorm { header, qkv, queries, keys } = norm;
         self.launch("qk_norm", ((rows as u32, 2), 256, 0), arguments![header, qkv, queries, keys])
     }
 
@@ -146,37 +149,25 @@ impl Ops {
         self.launch("prefill_attention", ((tiles as u32, self.heads), 128, shared), arguments![a])
     }
 
-    pub(super) fn embed(
-        &self,
-        [header, rows, inputs, table, x]: [Address; 5],
-        scale: f32,
-        count: usize,
-    ) -> Result<(), CudaError> {
+    pub(super) fn embed(&self, embed: Embed, count: usize) -> Result<(), CudaError> {
+        let Embed { header, rows, inputs, table, x, scale } = embed;
         self.launch("embed", ((count as u32, 1), 256, 0), arguments![header, rows, inputs, table, x, scale])
     }
 
-    pub(super) fn start_loop(
-        &self,
-        [header, rows, x, injected, state]: [Address; 5],
-        (by_place, noise): (bool, Option<u64>),
-        count: usize,
-    ) -> Result<(), CudaError> {
+    pub(super) fn start_loop(&self, start: StartLoop, count: usize) -> Result<(), CudaError> {
+        let StartLoop { header, rows, x, injected, state, by_place, noise } = start;
         let (by_place, noisy, seed) = (i32::from(by_place), i32::from(noise.is_some()), noise.unwrap_or(0));
         let shape = ((count as u32, 1), 256, 0);
         self.launch("start_loop", shape, arguments![header, rows, x, injected, state, by_place, noisy, seed])
     }
 
-    pub(super) fn join(
-        &self,
-        [header, rows, state, injected, joined]: [Address; 5],
-        by_place: bool,
-        count: usize,
-    ) -> Result<(), CudaError> {
+    pub(super) fn join(&self, join: Join, count: usize) -> Result<(), CudaError> {
+        let Join { header, rows, state, injected, joined, by_place } = join;
         let by_place = i32::from(by_place);
         self.launch("join", ((count as u32, 1), 256, 0), arguments![header, rows, state, injected, joined, by_place])
     }
 
-    pub(super) fn gather(&self, [picks, from, to]: [Address; 3], count: usize) -> Result<(), CudaError> {
+    pub(super) fn gather(&self, Gather { picks, from, to }: Gather, count: usize) -> Result<(), CudaError> {
         self.launch("gather", ((count as u32, 1), 256, 0), arguments![picks, from, to])
     }
 
@@ -188,29 +179,19 @@ impl Ops {
         self.launch("exit_signal", ((count as u32, 1), 1024, 0), arguments![readout])
     }
 
-    /// `restores` says that blocks come back from `saved`.
-    pub(super) fn move_blocks(
-        &self,
-        [pool, saved, jobs]: [Address; 3],
-        (layers, layer_stride): (usize, u64),
-        count: usize,
-        restores: bool,
-    ) -> Result<(), CudaError> {
+    pub(super) fn move_blocks(&self, blocks: MoveBlocks, count: usize) -> Result<(), CudaError> {
+        let MoveBlocks { pool, saved, jobs, layers, layer_stride, restores } = blocks;
         let (grid, layers, restores) = ((count as u32, layers as u32), layers as i32, i32::from(restores));
         self.launch("move_blocks", (grid, 256, 0), arguments![pool, saved, jobs, layers, layer_stride, restores])
     }
 
-    pub(super) fn move_depths(
-        &self,
-        [depths, saved, jobs]: [Address; 3],
-        count: usize,
-        restores: bool,
-    ) -> Result<(), CudaError> {
+    pub(super) fn move_depths(&self, moved: MoveDepths, count: usize) -> Result<(), CudaError> {
+        let MoveDepths { depths, saved, jobs, restores } = moved;
         let restores = i32::from(restores);
         self.launch("move_depths", ((count as u32, 1), 32, 0), arguments![depths, saved, jobs, restores])
     }
 
-    pub(super) fn set_tokens(&self, [header, rows, inputs]: [Address; 3]) -> Result<(), CudaError> {
+    pub(super) fn set_tokens(&self, header: Address, rows: Address, inputs: Address) -> Result<(), CudaError> {
         self.launch("set_tokens", ((1, 1), 256, 0), arguments![header, rows, inputs])
     }
 

@@ -1,5 +1,6 @@
 //! Prefill: chunks of many prompts in one pass, at full depth, launched kernel by kernel: its shapes never repeat.
 
+use super::arguments::Gather;
 use super::error::CudaError;
 use super::executor::CudaBackend;
 use super::memory::Pinned;
@@ -67,8 +68,9 @@ impl CudaBackend {
         if draws.is_empty() {
             return Ok(scored_at);
         }
-        run.ops.gather([at(picks_at), store.scratch.y.address(), store.scratch.branch.address()], picks.len())?;
-        run.emit([at(draw_header_at), at(draws_at), store.scratch.branch.address()], draws.len())?;
+        let (from, to) = (store.scratch.y.address(), store.scratch.branch.address());
+        run.ops.gather(Gather { picks: at(picks_at), from, to }, picks.len())?;
+        run.emit((at(draw_header_at), at(draws_at)), to, draws.len())?;
         Ok(scored_at)
     }
 }

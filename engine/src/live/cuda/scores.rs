@@ -3,6 +3,7 @@
 //! Those of drawn tokens are there when they are drawn. A prompt's are made for this alone, as many rows at once as the
 //! logits' buffer holds, and each piece is on its way to the host before the next is written over it.
 
+use super::arguments::Gather;
 use super::error::CudaError;
 use super::executor::CudaBackend;
 use super::memory::{Address, Pinned};
@@ -89,7 +90,7 @@ impl CudaBackend {
             (store.scratch.y.address(), store.scratch.branch.address(), store.scratch.logits.address());
         // Behind a copy from the buffers that it writes, so it may not start early.
         self.ops.chained.set(false);
-        self.ops.gather([lanes, y, z], count)?;
+        self.ops.gather(Gather { picks: lanes, from: y, to: z }, count)?;
         self.ops.logits(&self.model.head, (z, logits), count)?;
         let bytes = count * self.model.architecture.vocab as usize * 4;
         let to = self.spare.take(bytes)?;

@@ -1,6 +1,6 @@
 //! The stages as sequences of kernels, the same for decode (rows by slot, one token each) and prefill (packed tokens).
 
-use super::arguments::{DecodeAttention, Norm, PrefillAttention, Sample};
+use super::arguments::{DecodeAttention, Embed, Join, Norm, PrefillAttention, QkNorm, Sample, StartLoop};
 use super::error::CudaError;
 use super::memory::Address;
 use super::model::{DeviceModel, Layer};
@@ -101,7 +101,8 @@ impl StageRun<'_> {
         let form = m.architecture.form();
         let scale = if form.scales_embedding { (m.architecture.hidden as f32).sqrt() } else { 1.0 };
         let (header, rows, x, y) = (self.rows.header, self.rows.rows, s.scratch.x.address(), s.scratch.y.address());
-        self.ops.embed([header, rows, s.positions.inputs.address(), m.embedding, x], scale, self.rows.count)?;
+        let inputs = s.positions.inputs.address();
+        self.ops.embed(Embed { header, rows, inputs, table: m.embedding, x, scale }, self.rows.count)?;
         if !form.injects() {
             return self.norm(Norm { x, state: self.state(), ..Norm::default() });
         }
@@ -112,8 +113,8 @@ impl StageRun<'_> {
             InitialState::Zero => None,
             InitialState::Noise { seed } => Some(seed),
         };
-        let addresses = [header, rows, x, self.injected(), self.state()];
-        self.ops.start_loop(addresses, (self.decode(), noise), self.rows.count)
+        let (injected, state, by_place) = (self.injected(), self.state(), self.decode());
+        self.ops.start_loop(StartLoop { header, rows, x, injected, state, by_place, noise }, self.rows.count)
     }
 
     /// One loop. `depth` 0: each row's own.
@@ -125,8 +126,9 @@ impl StageRun<'_> {
             None => self.norm_states(Norm { next_norm: first, x_out: x, y_out: y, ..Norm::default() })?,
             Some(adapter) => {
                 let joined = s.scratch.joined.address();
-                let addresses = [self.rows.header, self.rows.rows, self.state(), self.injected(), joined];
-                self.ops.join(addresses, self.decode(), self.rows.count)?;
+                let (header, rows, by_place) = (self.rows.header, self.rows.rows, self.decode());
+                let (state, injected) = (self.state(), self.injected());
+                self.ops.join(Join { header, rows, state, injected, joined, by_place }, self.rows.count)?;
                 self.ops.linear(adapter, (joined, x), self.rows.count, self.rows.phase)?;
                 self.norm(Norm { x, next_norm: first, y_out: y, ..Norm::default() })?;
             }
@@ -174,8 +176,8 @@ impl StageRun<'_> {
         self.layers(&m.coda, Region::Boundary { first: m.prelude.len() }, end)
     }
 
-    /// LM head and the choice of a token for `count` rows of `x`.
-    pub(super) fn emit(&self, [header, draws, x]: [Address; 3], count: usize) -> Result<(), CudaError> {
+    /// LM head and the choice of a token for `count` rows of `x`, drawn as (`header`, `draws`) say.
+    pub(super) fn emit(&self, (header, draws): (Address, Address), x: Address, count: usize) -> Result<(), CudaError> {
         let s = self.store;
         let logits = s.scratch.logits.address();
         self.ops.logits(&self.model.head, (x, logits), count)?;
@@ -192,7 +194,8 @@ impl StageRun<'_> {
             let [_, after_attention, before_mlp, after_mlp] = layer.norms;
             self.ops.linear(&layer.qkv, (y, s.scratch.qkv.address()), count, phase)?;
             if let Some([queries, keys]) = layer.qk_norm {
-                self.ops.qk_norm([self.rows.header, s.scratch.qkv.address(), queries, keys], count)?;
+                let (header, qkv) = (self.rows.header, s.scratch.qkv.address());
+                self.ops.qk_norm(QkNorm { header, qkv, queries, keys }, count)?;
             }
             self.attention(layer, i, region)?;
             let shares = self.ops.branch(&layer.out, (s.scratch.attended.address(), z), count, phase)?;

@@ -1,8 +1,9 @@
 //! Offload preemption: a sequence's pages move to pinned host memory as they are, and come back into other pages.
 
+use super::arguments::{MoveBlocks, MoveDepths};
 use super::error::CudaError;
 use super::executor::CudaBackend;
-use super::memory::{Address, Pinned};
+use super::memory::Pinned;
 use super::upload::{Row, Upload};
 use crate::live::{Transfer, Work};
 
@@ -78,7 +79,7 @@ impl CudaBackend {
         store.scratch.upload.upload(&self.ops.device, upload, bytes)?;
         let at = |offset| store.scratch.upload.at(offset);
         self.ops.begin(at(0), store.kv.tables.address(), (store.scratch.counters.address(), 0))?;
-        self.ops.set_tokens([at(0), at(rows_at), store.positions.inputs.address()])?;
+        self.ops.set_tokens(at(0), at(rows_at), store.positions.inputs.address())?;
         for (jobs, parked) in moves.iter().zip(&parked) {
             self.queue_moves(jobs, parked, true)?;
         }
@@ -101,13 +102,19 @@ impl CudaBackend {
             [(&self.store.kv.core, jobs.core, &parked.core), (&self.store.kv.boundary, jobs.pages, &parked.boundary)];
         for (pool, (at, count), saved) in pools {
             if count > 0 && pool.layers > 0 {
-                let addresses: [Address; 3] =
-                    [pool.buffer.address(), saved.address(), self.store.scratch.upload.at(at)];
-                self.ops.move_blocks(addresses, (pool.layers, pool.layer_numbers), count, restores)?;
+                let blocks = MoveBlocks {
+                    pool: pool.buffer.address(),
+                    saved: saved.address(),
+                    jobs: self.store.scratch.upload.at(at),
+                    layers: pool.layers,
+                    layer_stride: pool.layer_numbers,
+                    restores,
+                };
+                self.ops.move_blocks(blocks, count)?;
             }
         }
         let (at, count) = jobs.pages;
-        let addresses = [self.store.kv.depths.address(), parked.depths.address(), self.store.scratch.upload.at(at)];
-        self.ops.move_depths(addresses, count, restores)
+        let (depths, saved) = (self.store.kv.depths.address(), parked.depths.address());
+        self.ops.move_depths(MoveDepths { depths, saved, jobs: self.store.scratch.upload.at(at), restores }, count)
     }
 }

@@ -89,7 +89,7 @@ pub fn all(plan: &Plan) -> BTreeMap<String, Capacity> {
 pub fn rate(plan: &Plan) -> Option<f64> {
     match plan.scenario.workload.arrivals {
         ArrivalsConfig::Poisson { rate_per_s, .. } | ArrivalsConfig::Gamma { rate_per_s, .. } => Some(rate_per_s.get()),
-        ArrivalsConfig::Offline | ArrivalsConfig::Trace => None,
+        ArrivalsConfig::Offline | ArrivalsConfig::Trace | ArrivalsConfig::Closed { .. } => None,
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn at_rate(plan: &Plan, planned: &Planned, rate_per_s: f64) -> Option
         ArrivalsConfig::Poisson { rate_per_s: rate, .. } | ArrivalsConfig::Gamma { rate_per_s: rate, .. } => {
             *rate = RatePerS::try_from(rate_per_s).ok()?;
         }
-        ArrivalsConfig::Offline | ArrivalsConfig::Trace => return None,
+        ArrivalsConfig::Offline | ArrivalsConfig::Trace | ArrivalsConfig::Closed { .. } => return None,
     }
     plan.workload = match plan.requests() {
         Ok(workload) => workload,
