@@ -12,8 +12,8 @@ use engine::profile::Profile;
 use stub::Manner;
 
 const MANNER: Manner = Manner {
-    first: Duration::from_millis(20),
-    gap: Duration::from_millis(5),
+    first: Duration::from_millis(60),
+    gap: Duration::from_millis(20),
     takes_ids: true,
     strict: false,
     counts: true,
@@ -42,6 +42,8 @@ fn a_steady_server_has_a_delta_and_little_else() {
         "16,64,128",
         "--budget",
         "1s",
+        "--rounds",
+        "1",
         "--date",
         "today",
     ]);
@@ -51,13 +53,13 @@ fn a_steady_server_has_a_delta_and_little_else() {
     assert!(stderr.contains("cannot be told apart: prelude, loops and coda"), "{stderr}");
     let profile: Profile = serde_yaml::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
     profile.check().unwrap();
-    // All of a step is in the core, a quarter a loop.
+    // All of a step is in the core, a quarter a loop. A busy machine wakes sleepers late.
     for (batch, context) in [(1, 16), (2, 128), (4, 256)] {
         let step_ms = 4.0 * profile.core_ms(batch, context);
-        assert!((step_ms - 5.0).abs() < 0.25, "{step_ms} ms with {batch} rows");
+        assert!((step_ms / 20.0 - 1.0).abs() < 0.1, "{step_ms} ms with {batch} rows");
     }
     let prefill_ms = profile.prefill_ms([(0, 64)]);
-    assert!((prefill_ms - 20.0).abs() < 2.0, "{prefill_ms} ms");
+    assert!((prefill_ms / 60.0 - 1.0).abs() < 0.1, "{prefill_ms} ms");
     assert!(profile.source.contains(&format!("--endpoint {url}")), "{}", profile.source);
     let table = std::fs::read_to_string(dir.path().join("stub.csv")).unwrap();
     assert!(table.lines().any(|line| line.starts_with("step,4,")), "{table}");

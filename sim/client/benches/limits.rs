@@ -17,8 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// Events of an answer.
-const EVENTS: u32 = 400;
+/// How long a run sends, and the part of it in which all connections are busy.
+const SENDS_S: f64 = 10.0;
+const FULL_S: (f64, f64) = (3.0, 9.0);
 
 fn main() -> ExitCode {
     if std::env::args().any(|argument| argument == "serve") {
@@ -32,27 +33,29 @@ fn main() -> ExitCode {
     for (connections, events_per_s) in [(100, 5_000), (100, 20_000), (1_000, 20_000), (1_000, 40_000), (1_000, 160_000)]
     {
         let run = measure(connections, events_per_s);
-        let got: u32 = run.seen.iter().filter_map(|seen| Some(seen.result.as_ref().ok()?.output_tokens)).sum();
-        let last = run.seen.iter().filter_map(|seen| Some(seen.result.as_ref().ok()?.last)).max().unwrap_or_default();
-        let health = run.health;
+        let times = run.seen.iter().filter_map(|seen| Some(&seen.result.as_ref().ok()?.tokens)).flatten();
+        let got =
+            times.filter(|at| (FULL_S.0..FULL_S.1).contains(&at.as_secs())).count() as f64 / (FULL_S.1 - FULL_S.0);
+        let (health, answered) = (run.health, run.seen.iter().all(|seen| seen.result.is_ok()));
         println!(
             "{connections:>12} {events_per_s:>12} {:>10.0} {:>10} {:>14.3} {:>12.3} {:>12.3}",
-            f64::from(got) / last.as_secs(),
+            got,
             health.late,
             1e3 * health.send_delay.p99,
             1e3 * health.send_delay.max,
             1e3 * health.lag.p99
         );
-        kept_up &= events_per_s > 20_000 || (health.late == 0 && got == EVENTS * run.seen.len() as u32);
+        kept_up &= events_per_s > 20_000 || (health.late == 0 && answered);
     }
     if kept_up { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Every connection carries one stream after the other for about ten seconds; sends are spread evenly.
+/// Every connection carries one stream of two seconds after the other; sends are spread evenly.
 fn measure(connections: u32, events_per_s: u32) -> Run {
     let gap = Duration::from_secs_f64(f64::from(connections) / f64::from(events_per_s));
+    let events = (2.0 / gap.as_secs_f64()) as u32;
     let mut server = on_core(1, &std::env::current_exe().unwrap())
-        .args(["serve", &gap.as_nanos().to_string()])
+        .args(["serve", &events.to_string(), &gap.as_nanos().to_string()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -69,16 +72,16 @@ fn measure(connections: u32, events_per_s: u32) -> Run {
         exits: Exits::Servers,
     };
     // A request takes as long as its events; so many begin per second that all connections are busy.
-    let every = gap.mul_f64(f64::from(EVENTS) / f64::from(connections));
-    let requests = (10.0 / every.as_secs_f64()) as u32;
+    let every = gap.mul_f64(f64::from(events) / f64::from(connections));
+    let requests = (SENDS_S / every.as_secs_f64()) as u32;
     let arrivals = (0..requests).map(move |id| Arrival {
         request: Request {
             id: RequestId(id),
             arrival: Nanos((every * id).as_nanos() as u64),
             prompt_tokens: 128,
-            max_output_tokens: EVENTS,
+            max_output_tokens: events,
         },
-        output_tokens: EVENTS,
+        output_tokens: events,
         cancel_after: None,
     });
     let run = run(&endpoint, &dialect, arrivals, Load::Open, Duration::from_secs(60)).unwrap();
@@ -101,7 +104,8 @@ fn on_core(core: u32, program: &std::path::Path) -> Command {
 
 /// A server whose events cost it next to nothing: one write each.
 fn serve() -> ExitCode {
-    let gap = Duration::from_nanos(std::env::args().next_back().unwrap().parse().unwrap());
+    let numbers: Vec<u64> = std::env::args().skip(2).map(|number| number.parse().unwrap()).collect();
+    let (events, gap) = (numbers[0] as u32, Duration::from_nanos(numbers[1]));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async move {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -110,13 +114,13 @@ fn serve() -> ExitCode {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             stream.set_nodelay(true).unwrap();
-            tokio::spawn(async move { drop(answers(stream, gap).await) });
+            tokio::spawn(async move { drop(answers(stream, events, gap).await) });
         }
     })
 }
 
 #[expect(clippy::disallowed_methods, reason = "its pace is the machine's")]
-async fn answers(mut stream: TcpStream, gap: Duration) -> std::io::Result<()> {
+async fn answers(mut stream: TcpStream, events: u32, gap: Duration) -> std::io::Result<()> {
     let mut bytes = vec![0; 1 << 16];
     loop {
         // A request's head and body; the body is JSON and ends with a brace.
@@ -134,7 +138,7 @@ async fn answers(mut stream: TcpStream, gap: Duration) -> std::io::Result<()> {
         let begin = Instant::now();
         let event = "data: {\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1,\"model\":\"limits\",\"choices\":[{\"index\":0,\"text\":\" a\",\"logprobs\":null,\"finish_reason\":null}]}\n\n";
         let event = format!("{:x}\r\n{event}\r\n", event.len());
-        for number in 1..=EVENTS {
+        for number in 1..=events {
             tokio::time::sleep_until(begin + gap * number).await;
             stream.write_all(event.as_bytes()).await?;
         }

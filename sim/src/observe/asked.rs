@@ -1,7 +1,8 @@
 //! What a scenario asks of a server.
 
 use client::{Exits, Load};
-use traces::ExitsConfig;
+use engine::units::Nanos;
+use traces::{ArrivalsConfig, ExitsConfig};
 
 use super::Server;
 use crate::run::plan::Plan;
@@ -28,6 +29,11 @@ pub(super) fn label(exits: &ExitsConfig, server: &Server) -> &'static str {
 }
 
 /// When requests are sent.
-pub(super) fn load(_plan: &Plan) -> Load {
-    Load::Open
+pub(super) fn load(plan: &Plan) -> Load {
+    match plan.scenario.workload.arrivals {
+        ArrivalsConfig::Closed { concurrency, think_s } => {
+            Load::Closed { concurrency: concurrency.get(), think: Nanos::from_secs(think_s.get()) }
+        }
+        _ => Load::Open,
+    }
 }

@@ -36,7 +36,7 @@ pub(super) struct RunFacts {
     pub(super) sent: usize,
     answered: usize,
     failures: BTreeMap<String, Failures>,
-    /// Over the time from the first to the last request; none if they were due at once.
+    /// Over the time from the first to the last request; none in a closed loop, and if they were due at once.
     intended_per_s: Option<f64>,
     achieved_per_s: Option<f64>,
     /// Of the answered requests.
@@ -63,7 +63,7 @@ struct Failures {
 }
 
 impl RunFacts {
-    pub(super) fn of(run: &Run) -> Self {
+    pub(super) fn of(run: &Run, closed: bool) -> Self {
         let mut failures: BTreeMap<String, Failures> = BTreeMap::new();
         for failure in run.seen.iter().filter_map(|seen| seen.result.as_ref().err()) {
             let first = || Failures { count: 0, first: failure.said.clone() };
@@ -76,7 +76,7 @@ impl RunFacts {
             sent: run.seen.len(),
             answered: answers.len(),
             failures,
-            intended_per_s: rate(&run.seen, |seen| seen.due),
+            intended_per_s: rate(&run.seen, |seen| seen.due).filter(|_| !closed),
             achieved_per_s: rate(&run.seen, |seen| seen.sent),
             prompt_tokens_asked: answers.iter().map(|(asked, _)| u64::from(asked.request.prompt_tokens)).sum(),
             prompt_tokens_counted: counted.sum(),
@@ -96,7 +96,8 @@ impl RunFacts {
             (Some(intended), Some(achieved)) => {
                 format!(", {} requests/s intended and {} achieved", number(intended), number(achieved))
             }
-            _ => String::new(),
+            (None, Some(achieved)) => format!(", {} requests/s", number(achieved)),
+            (_, None) => String::new(),
         };
         let failed = if self.failures.is_empty() { String::new() } else { format!("; {}", self.failures_text()) };
         let Health { send_delay, late, lag, connections } = &self.client;
@@ -105,7 +106,7 @@ impl RunFacts {
              read up to {:.2} ms late (p99), {connections} connections",
             self.sent,
             self.answered,
-            number(1e3 * self.late_after_s),
+            1e3 * self.late_after_s,
             1e3 * send_delay.p99,
             1e3 * send_delay.max,
             1e3 * lag.p99

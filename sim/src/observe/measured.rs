@@ -48,6 +48,11 @@ impl Measured {
             }
         }
         log.requests.extend(recorder.take_finished());
-        Self { facts: RunFacts::of(run), log, exits: TakenExits { depths }, recorder }
+        Self {
+            facts: RunFacts::of(run, plan.workload.clients().is_some()),
+            log,
+            exits: TakenExits { depths },
+            recorder,
+        }
     }
 }

@@ -10,6 +10,7 @@ mod golden;
 mod limits;
 mod logprobs;
 mod observe;
+mod outside;
 mod program;
 mod refusals;
 mod server;
