@@ -128,7 +128,7 @@ impl Calibration {
                 ..base.transfer
             },
             variants: BTreeMap::new(),
-            fit: Some(self.quality()),
+            fit: Some(quality(&self.core)),
         };
         profile.check().map_err(|source| CalibrateError::Profile { name: name.into(), source })?;
         Ok(profile)
@@ -164,38 +164,40 @@ impl Calibration {
             },
         }
     }
+}
 
-    fn quality(&self) -> Fit {
-        let chosen = self.core.chosen();
-        if let Some(per_graph) = &self.core.per_graph {
-            return Fit {
-                points: self.core.samples.len() as u32,
-                // A table goes through every point that it is made of; what it says of others is in the errors.
-                r_squared: 1.0,
-                cross_validated_error: significant(per_graph.error_mean()),
-                cross_validated_error_max: significant(per_graph.error_max()),
-                rejected_form_error: Some(significant(self.core.linear.error_mean())),
-                form: "per_graph".into(),
-                half_width: BTreeMap::new(),
-                covariance: None,
-            };
-        }
-        let widths = COEFFICIENTS.iter().enumerate();
-        Fit {
-            points: self.core.samples.len() as u32,
-            r_squared: significant(chosen.fit.r_squared),
-            cross_validated_error: significant(chosen.error_mean()),
-            cross_validated_error_max: significant(chosen.error_max()),
-            rejected_form_error: self.core.rejected().map(|rejected| significant(rejected.error_mean())),
-            form: form_name(self.core.form).into(),
-            half_width: widths
-                .filter_map(|(i, name)| Some(((*name).into(), significant(chosen.fit.half_width(i)?))))
-                .collect(),
-            covariance: Some(Covariance {
-                degrees: chosen.fit.degrees as u32,
-                matrix: chosen.fit.covariance.map(|row| row.map(significant)),
-            }),
-        }
+/// How well a stage's fit describes what was measured, for a profile.
+pub(crate) fn quality(judged: &Judged) -> Fit {
+    let chosen = judged.chosen();
+    let points = judged.samples.len() as u32;
+    if let Some(per_graph) = &judged.per_graph {
+        return Fit {
+            points,
+            // A table goes through every point that it is made of; what it says of others is in the errors.
+            r_squared: 1.0,
+            cross_validated_error: significant(per_graph.error_mean()),
+            cross_validated_error_max: significant(per_graph.error_max()),
+            rejected_form_error: Some(significant(judged.linear.error_mean())),
+            form: "per_graph".into(),
+            half_width: BTreeMap::new(),
+            covariance: None,
+        };
+    }
+    let widths = COEFFICIENTS.iter().enumerate();
+    Fit {
+        points,
+        r_squared: significant(chosen.fit.r_squared),
+        cross_validated_error: significant(chosen.error_mean()),
+        cross_validated_error_max: significant(chosen.error_max()),
+        rejected_form_error: judged.rejected().map(|rejected| significant(rejected.error_mean())),
+        form: form_name(judged.form).into(),
+        half_width: widths
+            .filter_map(|(i, name)| Some(((*name).into(), significant(chosen.fit.half_width(i)?))))
+            .collect(),
+        covariance: Some(Covariance {
+            degrees: chosen.fit.degrees as u32,
+            matrix: chosen.fit.covariance.map(|row| row.map(significant)),
+        }),
     }
 }
 

@@ -231,6 +231,14 @@ pub enum CalibrateError {
     /// As [`CalibrateError::Write`], of a table or a figure beside the profile.
     #[error(transparent)]
     Report(reports::ReportError),
+    /// Check the address, the key and the server's log.
+    #[error("{endpoint}: {reason}")]
+    Server {
+        /// Which server.
+        endpoint: String,
+        /// What it said, or what the client says of it.
+        reason: String,
+    },
     /// Most often the device's memory is too small: lower `--max-entries`, or give fewer `--batches`.
     #[error("{during}: {source}")]
     Execution {

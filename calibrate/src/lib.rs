@@ -22,6 +22,7 @@ mod host_cost;
 mod least_squares;
 pub mod measure;
 pub mod measurements;
+pub mod outside;
 pub mod overhead;
 pub mod padding;
 pub mod per_graph;

@@ -6,12 +6,14 @@ use std::fmt::Write;
 use engine::profile::{GraphTimes, HostCost, StageCost};
 use reports::{Side, aligned};
 
+use crate::bootstrap::Bootstrap;
 use crate::boundary::Boundary;
 use crate::calibration::{Calibration, form_name};
 use crate::check::Errors;
 use crate::cost::{COEFFICIENTS, CostFit};
 use crate::depth::DepthFit;
 use crate::measurements::Timed;
+use crate::outside::Outside;
 use crate::per_graph::{LookupTable, PerGraph};
 use crate::validation::Judged;
 
@@ -24,17 +26,7 @@ pub fn render(calibration: &Calibration) -> String {
     let mut text = format!("tau(r) = tau_0 + tau_r r\n\n{}\n", depth_table(points));
     text += &judged_section("core", core);
     let chosen = &core.chosen().fit;
-    let rows = COEFFICIENTS.iter().enumerate().filter(|&(i, _)| chosen.estimated[i]).map(|(i, name)| {
-        let half = chosen.half_width(i).unwrap_or(f64::NAN);
-        let value = chosen.coefficients[i];
-        let resampled = calibration
-            .bootstrap
-            .map_or("-".into(), |bootstrap| format!("{} .. {}", digits(bootstrap.low[i]), digits(bootstrap.high[i])));
-        let relative = or_dash(half / value * 1e2, |percent| format!("{percent:.2}%"));
-        vec![(*name).into(), digits(value), digits(half), relative, resampled]
-    });
-    text += &table(&["coefficient", "value", "+- 95%", "relative", "bootstrap 95%"], rows);
-    text += &held_at_zero(chosen);
+    text += &coefficients(chosen, calibration.bootstrap.as_ref());
     if let Some(PerGraph { table: LookupTable::Graphs(graphs), .. }) = &core.per_graph {
         let _ = write!(text, "\nby graph\n\n{}", graph_table(graphs));
     }
@@ -100,6 +92,30 @@ fn depth_table(points: &[DepthFit]) -> String {
 }
 
 /// How each form does, and which one was chosen.
+/// What a calibration from outside found: a whole step at full depth, and a single prompt's first token.
+pub fn outside(found: &Outside) -> String {
+    let mut text = judged_section("a whole step at full depth", &found.step);
+    text += &coefficients(&found.step.chosen().fit, None);
+    let _ = write!(text, "\nresiduals\n\n{}", residual_table(&found.step));
+    text += &format!("\n{}", judged_section("first token of a single prompt", &found.prefill.judged));
+    text += &coefficients(&found.prefill.judged.chosen().fit, None);
+    let _ = writeln!(text, "\nresiduals\n\n{}", prefill_residuals(&found.prefill.judged));
+    text
+}
+
+/// A fit's coefficients with their intervals.
+fn coefficients(fit: &CostFit, bootstrap: Option<&Bootstrap>) -> String {
+    let rows = COEFFICIENTS.iter().enumerate().filter(|&(i, _)| fit.estimated[i]).map(|(i, name)| {
+        let half = fit.half_width(i).unwrap_or(f64::NAN);
+        let value = fit.coefficients[i];
+        let resampled = bootstrap
+            .map_or("-".into(), |bootstrap| format!("{} .. {}", digits(bootstrap.low[i]), digits(bootstrap.high[i])));
+        let relative = or_dash(half / value * 1e2, |percent| format!("{percent:.2}%"));
+        vec![(*name).into(), digits(value), digits(half), relative, resampled]
+    });
+    table(&["coefficient", "value", "+- 95%", "relative", "bootstrap 95%"], rows) + &held_at_zero(fit)
+}
+
 fn judged_section(name: &str, judged: &Judged) -> String {
     let lines_are_best = judged.per_graph.is_none();
     let mark = |form| if judged.form == form && lines_are_best { "chosen" } else { "" };

@@ -87,6 +87,8 @@ definitions! {
         "Requests that got all their tokens; latencies are theirs.";
     REFUSED: "requests refused", "",
         "Requests that can never fit. They count here, among the arrived and against `attainment` in a capacity, and nowhere else: rates, makespan, goodput, delays, latencies and saturation are those of the other requests.";
+    FAILED: "requests failed", "",
+        "Requests that got no whole answer. The tokens that they got count in the throughput; latencies are those of the others.";
     PREEMPTIONS: "preemptions", "",
         "Times that a request that finished had lost its slot to KV pressure.";
     SATURATED: "past saturation", "",

@@ -36,6 +36,7 @@ impl Results {
                     "steps.parquet",
                     "trace.json",
                     "validation.json",
+                    "client.json",
                     "summary.json",
                 ],
                 &["throughput", "latency_cdf", "core_batch", "exit_depths", "queues_and_kv", "step_times"],

@@ -96,6 +96,7 @@ impl Measures {
     pub fn new(metrics: &RunMetrics) -> Self {
         let mean_batch = |stage| (metrics.stage(stage).steps > 0).then(|| metrics.mean_batch(stage));
         let some = |summary: &LatencySummary, value: f64| (summary.count > 0).then_some(value);
+        let inside = |value: f64| (!metrics.is_from_outside()).then_some(value);
         let five = |summary: &LatencySummary| {
             let LatencySummary { mean, p50, p90, p95, p99, .. } = *summary;
             [mean, p50, p90, p95, p99].map(|value| some(summary, value))
@@ -119,8 +120,8 @@ impl Measures {
             mean_core_batch: mean_batch(Stage::Core).or_else(|| mean_batch(Stage::Forward)),
             mean_coda_batch: mean_batch(Stage::Coda),
             mean_exit_depth: (metrics.mean_exit_depth > 0.0).then_some(metrics.mean_exit_depth),
-            gpu_busy_share: Some(metrics.gpu_busy_share),
-            prefill_share: Some(metrics.prefill_share),
+            gpu_busy_share: inside(metrics.gpu_busy_share),
+            prefill_share: inside(metrics.prefill_share),
             ttft_mean_s,
             ttft_p50_s,
             ttft_p90_s,
@@ -148,8 +149,8 @@ impl Measures {
             normalized_p99_s,
             saturated: metrics.saturated().map(|saturated| f64::from(u8::from(saturated))),
             queue_growth_per_s: metrics.queue_growth_per_s(),
-            refused: Some(metrics.requests.refused as f64),
-            preemptions: Some(metrics.requests.preemptions as f64),
+            refused: inside(metrics.requests.refused as f64),
+            preemptions: inside(metrics.requests.preemptions as f64),
         }
     }
 

@@ -85,11 +85,11 @@ struct SchedulerSummary<'a> {
     mean_core_batch: Option<f64>,
     mean_coda_batch: Option<f64>,
     mean_prelude_batch: Option<f64>,
-    gpu_busy_share: f64,
+    gpu_busy_share: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     replicas: Option<&'a ReplicaMetrics>,
-    prefill_share: f64,
-    kv: Kv,
+    prefill_share: Option<f64>,
+    kv: Option<Kv>,
     mean_exit_depth: Option<f64>,
     exit_depths: Vec<ExitDepth>,
     stages: Vec<StageJson>,
@@ -137,6 +137,7 @@ impl<'a> SchedulerSummary<'a> {
     fn new(report: &Report, index: usize, run: &'a SchedulerReport) -> Self {
         let confidence = report.confidence.as_ref();
         let (metrics, bounds) = (&run.metrics, run.bounds);
+        let inside = !metrics.is_from_outside();
         let stage = |&(stage, totals): &(Stage, engine::metrics::StageTotals)| StageJson {
             stage: stage.name(),
             steps: totals.steps,
@@ -180,14 +181,14 @@ impl<'a> SchedulerSummary<'a> {
             mean_core_batch: run.mean_core_batch(),
             mean_coda_batch: run.mean_batch(Stage::Coda),
             mean_prelude_batch: run.mean_batch(Stage::Prelude),
-            gpu_busy_share: metrics.gpu_busy_share,
+            gpu_busy_share: inside.then_some(metrics.gpu_busy_share),
             replicas: metrics.replicas.as_ref(),
-            prefill_share: metrics.prefill_share,
-            kv: Kv {
+            prefill_share: inside.then_some(metrics.prefill_share),
+            kv: inside.then(|| Kv {
                 peak_blocks: metrics.kv_peak_blocks,
                 total_blocks: run.kv_total_blocks,
                 peak_share: run.kv_peak_share(),
-            },
+            }),
             mean_exit_depth: (metrics.mean_exit_depth > 0.0).then_some(metrics.mean_exit_depth),
             exit_depths: run.exit_shares().into_iter().map(ExitDepth::from).collect(),
             stages: metrics.stages.iter().map(stage).collect(),

@@ -30,10 +30,10 @@ const THREADS_PER_CORE_MAX: usize = 4;
 pub(crate) struct DeviceArgs {
     /// What runs the model.
     #[arg(long)]
-    device: DeviceKind,
+    device: Option<DeviceKind>,
     /// When to stop measuring: 60s, 8min. A run that was cut off is continued by the same command.
     #[arg(long, default_value = "45s", value_parser = budget)]
-    budget: Nanos,
+    pub(super) budget: Nanos,
     /// On the CPU: threads; 0 takes one a core. A live run must have as many.
     #[arg(long, default_value_t = 0, value_parser = whole::parse::<usize>)]
     threads: usize,
@@ -42,10 +42,10 @@ pub(crate) struct DeviceArgs {
     pub(super) layout: String,
     /// Batch sizes, rising [default: 1 to 64; on a GPU to 512, as its memory allows].
     #[arg(long, value_delimiter = ',', value_parser = whole::parse::<u32>)]
-    batches: Option<Vec<u32>>,
+    pub(super) batches: Option<Vec<u32>>,
     /// Contexts, rising [default: 32 to 512; on a GPU 128 to 8192].
     #[arg(long, value_delimiter = ',', value_parser = whole::parse::<u32>)]
-    contexts: Option<Vec<u32>>,
+    pub(super) contexts: Option<Vec<u32>>,
     /// Loop counts of whole steps, rising, up to the model's r_max [default: a quarter, a half, and all].
     #[arg(long, value_delimiter = ',', value_parser = whole::parse::<u8>)]
     loops: Option<Vec<u8>>,
@@ -54,7 +54,7 @@ pub(crate) struct DeviceArgs {
     max_entries: Option<u32>,
     /// Times that the grid is gone through at most [default: as the budget allows].
     #[arg(long, value_parser = whole::parse::<u32>)]
-    rounds: Option<u32>,
+    pub(super) rounds: Option<u32>,
     /// Safetensors with the model's weights [default: random ones, which take as long].
     #[arg(long)]
     pub(super) weights: Option<PathBuf>,
@@ -111,8 +111,9 @@ impl DeviceArgs {
     /// Opens the device, loads or draws the weights, and does a job with them.
     pub(super) fn run(&self, model: &Architecture, job: impl Job) -> Result<(), CalibrateError> {
         match self.device {
-            DeviceKind::Cpu => self.on_cpu(model, job),
-            DeviceKind::Cuda => self.on_cuda(model, job),
+            Some(DeviceKind::Cpu) => self.on_cpu(model, job),
+            Some(DeviceKind::Cuda) => self.on_cuda(model, job),
+            None => Err(CalibrateError::Argument { option: "--device", reason: "is needed: cpu or cuda".into() }),
         }
     }
 

@@ -16,6 +16,7 @@ use engine::live::wall_clock::WallClock;
 use engine::profile::{Buckets, DeviceSpec, Profile};
 
 use super::device::{DeviceArgs, Job, REVISION, Subject};
+use super::endpoint::{self, EndpointArgs};
 use super::{buckets, keep_inputs, machine, model, noise, profile_files, resamples, write_profile};
 
 // Named, since arguments beside flattened ones are in no group otherwise, and then nobody sees that they were given.
@@ -24,38 +25,43 @@ use super::{buckets, keep_inputs, machine, model, noise, profile_files, resample
 pub(crate) struct MeasureArgs {
     /// The model to time: tiny-ouro, tiny-huginn, or a released one.
     #[arg(long)]
-    model: String,
+    pub(super) model: String,
     /// Where to write the profile; the measured times go beside it, to OUT.csv and OUT.parquet in place of OUT.yaml, and figures to
     /// OUT_latency.svg and OUT_residuals.svg.
     #[arg(long)]
-    out: PathBuf,
+    pub(super) out: PathBuf,
     #[command(flatten)]
-    on: DeviceArgs,
+    pub(super) at: EndpointArgs,
+    #[command(flatten)]
+    pub(super) on: DeviceArgs,
     /// To what batches are padded: auto (inferred from the times; on a GPU its graphs), exact, powers_of_two, or a rising list.
     #[arg(long, default_value = "auto")]
-    buckets: String,
+    pub(super) buckets: String,
     /// The profile's name [default: "MODEL on DEVICE"].
     #[arg(long)]
-    name: Option<String>,
+    pub(super) name: Option<String>,
     /// The device's name [default: the processor's, and how many threads; the GPU's].
     #[arg(long)]
-    device_name: Option<String>,
+    pub(super) device_name: Option<String>,
     /// The date to note [default: today].
     #[arg(long)]
-    date: Option<String>,
+    pub(super) date: Option<String>,
     /// Refits of the bootstrap.
     #[arg(long, default_value_t = 1000, value_parser = resamples)]
     resamples: u32,
 }
 
 pub(crate) fn measure(args: &MeasureArgs) -> Result<(), CalibrateError> {
-    let model = model(&args.model)?;
-    let chosen = if args.buckets == "auto" { None } else { Some(buckets(&args.buckets)?) };
     let table = args.out.with_extension("csv");
     if table == args.out {
         let reason = "must not end in .csv: the measured times go there, the profile is YAML".into();
         return Err(CalibrateError::Argument { option: "--out", reason });
     }
+    if let Some(url) = &args.at.endpoint {
+        return endpoint::measure(url, args, &table);
+    }
+    let model = model(&args.model)?;
+    let chosen = if args.buckets == "auto" { None } else { Some(buckets(&args.buckets)?) };
     keep_inputs(&args.on.weights, profile_files(&args.out).into_iter().chain([table.clone()]))?;
     args.on.run(&model, Calibrating { args, model: &model, table: &table, chosen })
 }

@@ -3,6 +3,7 @@
 mod adjust;
 mod check;
 mod device;
+mod endpoint;
 mod fit;
 mod machine;
 mod measure;

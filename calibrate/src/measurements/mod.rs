@@ -8,7 +8,7 @@ use std::fmt;
 pub(crate) use repeats::median;
 pub use repeats::medians;
 pub(crate) use table::{HEADER, to_csv};
-pub use table::{Table, parse, read};
+pub use table::{Table, parse, read, table_text};
 
 /// What a row of the table times.
 ///

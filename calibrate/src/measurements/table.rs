@@ -31,6 +31,11 @@ pub struct Table {
     pub ignored: Vec<String>,
 }
 
+/// A whole table, with its setup in a comment.
+pub fn table_text(setup: &str, rows: &[Measurement]) -> String {
+    format!("# {setup}\n{HEADER}\n") + &rows.iter().map(to_csv).collect::<String>()
+}
+
 /// A row as CSV, with its line's end.
 pub(crate) fn to_csv(row: &Measurement) -> String {
     let Timing { stage, batch, context, loops, tokens, round, calm, time_ms, min_ms, max_ms } = row.into();

@@ -217,6 +217,11 @@ pub struct RunMetrics {
 }
 
 impl RunMetrics {
+    /// What was measured is what a client saw: nothing is known of batches, of the device's time and of KV.
+    pub fn is_from_outside(&self) -> bool {
+        self.stages.is_empty() && self.requests.finished + self.requests.failed > 0
+    }
+
     /// Totals of one stage; zero if it never ran.
     pub fn stage(&self, stage: Stage) -> StageTotals {
         self.stages.iter().find(|(other, _)| *other == stage).map_or_else(StageTotals::default, |(_, totals)| *totals)

@@ -1,5 +1,7 @@
 //! Turns steps into metrics, one pass, without keeping a time per token.
 
+mod outside;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::arrivals::Arrivals;
@@ -236,13 +238,18 @@ impl Recorder {
             mean_exit_depth: if decoded > 0 { depths as f64 / decoded as f64 } else { 0.0 },
             exit_depths: self.exit_depths[..deepest].to_vec(),
             replicas: self.replicas.as_ref().map(|tally| tally.metrics(makespan_s)),
-            work: Some(self.work),
+            work: (!self.is_from_outside()).then_some(self.work),
             kv_peak_blocks: self.kv_peak_blocks,
             first_arrival_s: start.as_secs(),
             arrival_window_s: self.arrivals.window().as_secs(),
             judged: self.arrivals.judged(self.emptied),
             series: self.series.points(),
         }
+    }
+
+    fn is_from_outside(&self) -> bool {
+        let saw_steps = self.stages.iter().any(|totals| totals.steps > 0);
+        !saw_steps && self.counts.finished + self.counts.failed > 0
     }
 
     fn steady_window(&self) -> Option<SteadyWindow> {
@@ -324,7 +331,10 @@ impl Recorder {
     }
 
     fn finish(&mut self, live: &Live) {
-        let record = RequestRecord {
+        if self.counts.finished + 1 == 2 * u64::from(self.max_num_seqs) {
+            self.opened = Some((live.last_token, self.output_tokens));
+        }
+        self.count(&RequestRecord {
             request: live.request.id,
             arrival: live.request.arrival,
             sent: live.sent,
@@ -336,21 +346,22 @@ impl Recorder {
             depth_sum: live.depth_sum,
             prefilled_tokens: live.prefilled_tokens,
             preemptions: live.preemptions,
-        };
+        });
+    }
+
+    /// Counts a request that got all its tokens.
+    fn count(&mut self, record: &RequestRecord) {
         self.counts.finished += 1;
-        self.counts.one_token += u64::from(live.tokens == 1);
-        self.counts.preemptions += u64::from(live.preemptions);
-        self.prompt_tokens += u64::from(live.request.prompt_tokens);
+        self.counts.one_token += u64::from(record.output_tokens == 1);
+        self.counts.preemptions += u64::from(record.preemptions);
+        self.prompt_tokens += u64::from(record.prompt_tokens);
         self.latencies.ttft.record(record.ttft());
         self.latencies.e2e.record(record.e2e());
         self.latencies.normalized.record(record.normalized());
         if let Some(tpot) = record.tpot() {
             self.latencies.tpot.record(tpot);
         }
-        self.within_slo += u64::from(self.slo.is_some_and(|slo| slo.met(&record)));
-        if self.counts.finished == 2 * u64::from(self.max_num_seqs) {
-            self.opened = Some((live.last_token, self.output_tokens));
-        }
-        self.finished.push(record);
+        self.within_slo += u64::from(self.slo.is_some_and(|slo| slo.met(record)));
+        self.finished.push(*record);
     }
 }

@@ -18,6 +18,8 @@ const LIVES: f64 = 5.0;
 pub enum Unjudged {
     /// No request was served.
     NothingServed,
+    /// A client does not see a server's queue.
+    StepsUnseen,
     /// The arrivals were over before a queue could have shown.
     TooShort {
         /// From the first to the last arrival, in seconds.
@@ -31,6 +33,7 @@ impl Display for Unjudged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NothingServed => f.write_str("no request was served"),
+            Self::StepsUnseen => f.write_str("the server's queue is not seen from outside"),
             Self::TooShort { window_s, life_s } => write!(
                 f,
                 "requests arrive for {window_s:.3} s and take {life_s:.3} s each: too short to tell what load is kept up \
@@ -71,6 +74,9 @@ impl RunMetrics {
     pub fn saturation(&self) -> Result<bool, Unjudged> {
         if self.requests.finished == 0 {
             return Err(Unjudged::NothingServed);
+        }
+        if self.is_from_outside() {
+            return Err(Unjudged::StepsUnseen);
         }
         let (window_s, life_s) = (self.arrival_window_s, self.e2e.mean);
         match self.queue_grows() {

@@ -59,10 +59,10 @@ fn device(report: &Report) -> Vec<Option<TableRow>> {
         row(report, d::MEAN_EXIT_DEPTH, |run| {
             Some(run.metrics.mean_exit_depth).filter(|&depth| depth > 0.0).map(number)
         }),
-        row(report, d::GPU_BUSY, |run| Some(percent(run.metrics.gpu_busy_share))),
+        row(report, d::GPU_BUSY, |run| inside(run, run.metrics.gpu_busy_share).map(percent)),
         row(report, d::IMBALANCE, |run| run.metrics.replicas.as_ref().map(|replicas| number(replicas.imbalance))),
-        row(report, d::PREFILL_SHARE, |run| Some(percent(run.metrics.prefill_share))),
-        row(report, d::KV_PEAK, |run| Some(percent(run.kv_peak_share()))),
+        row(report, d::PREFILL_SHARE, |run| inside(run, run.metrics.prefill_share).map(percent)),
+        row(report, d::KV_PEAK, |run| inside(run, run.kv_peak_share()).map(percent)),
     ]
 }
 
@@ -70,9 +70,15 @@ fn requests(report: &Report) -> Vec<Option<TableRow>> {
     vec![
         row(report, d::ARRIVED, |run| Some(count(run.metrics.requests.arrived))),
         row(report, d::FINISHED, |run| Some(count(run.metrics.requests.finished))),
-        row(report, d::REFUSED, |run| Some(count(run.metrics.requests.refused))),
-        row(report, d::PREEMPTIONS, |run| Some(count(run.metrics.requests.preemptions))),
+        row(report, d::REFUSED, |run| inside(run, run.metrics.requests.refused).map(count)),
+        row(report, d::FAILED, |run| Some(run.metrics.requests.failed).filter(|&failed| failed > 0).map(count)),
+        row(report, d::PREEMPTIONS, |run| inside(run, run.metrics.requests.preemptions).map(count)),
     ]
+}
+
+/// What a client does not see.
+fn inside<T>(run: &SchedulerReport, value: T) -> Option<T> {
+    (!run.metrics.is_from_outside()).then_some(value)
 }
 
 /// Online; the headline and `summary.json` say why there is no verdict.

@@ -48,7 +48,7 @@ fn one(scheduler: &SchedulerValidation, online: bool, text: &mut String) {
     let batches = match (scheduler.batches_identical, &scheduler.first_difference) {
         (Some(true), _) => "identical batches".into(),
         (_, Some(difference)) => format!("batches DIFFER from {difference}"),
-        _ => "batches not compared: arrivals take place in time".into(),
+        _ => "batches not compared: they are not seen, or time decides them".into(),
     };
     let mut line = |name: &str, cells: [String; 4]| {
         let [a, b, c, d] = cells;

@@ -2,6 +2,7 @@
 
 mod capacity;
 mod explore;
+mod observe;
 mod show;
 mod simulate;
 mod sweep;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use miette::{Report, miette};
 use reports::Results;
+use sim::run::plan::Plan;
 use sim::scenario::inputs::Inputs;
 use sim::scenario::load::Loaded;
 
@@ -38,6 +40,8 @@ enum Command {
     Sweep(sweep::SweepArguments),
     /// Combines what `sim sweep --shard` left in one or more folders.
     Merge(sweep::MergeArguments),
+    /// Sends the scenario's requests to a server, and sets what came back beside what the model says.
+    Observe(observe::ObserveArguments),
     /// Runs a protocol on the model and for real, run by run, or goes on where it was stopped.
     Validate(validate::ValidateArguments),
 }
@@ -67,6 +71,7 @@ pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
         Some(Command::Tune(arguments)) => tune::serve(&arguments),
         Some(Command::Sweep(arguments)) => sweep::serve(&arguments),
         Some(Command::Merge(arguments)) => sweep::merge(&arguments),
+        Some(Command::Observe(arguments)) => observe::serve(&arguments),
         Some(Command::Validate(arguments)) => validate::serve(&arguments),
     }
 }
@@ -78,6 +83,17 @@ fn keep(
     others: impl IntoIterator<Item = PathBuf>,
 ) -> Result<(), Report> {
     inputs.check(results.files(dir).into_iter().chain(others)).map_err(|clash| miette!("--out: {clash}"))
+}
+
+/// Leaves one scheduler of the plan, if one is named.
+fn only(plan: &mut Plan, name: Option<&str>) -> Result<(), Report> {
+    let Some(name) = name else { return Ok(()) };
+    let names: Vec<_> = plan.schedulers.iter().map(|planned| planned.name.clone()).collect();
+    plan.schedulers.retain(|planned| planned.name == name);
+    if plan.schedulers.is_empty() {
+        return Err(miette!("--only {name}: the scenario has no such scheduler; it has {}", names.join(", ")));
+    }
+    Ok(())
 }
 
 impl Chosen {

@@ -16,7 +16,7 @@ use sim::scenario::inputs::Inputs;
 use sim::scenario::load::Loaded;
 use traces::file::write::FileWriter;
 
-use super::{Chosen, keep, show};
+use super::{Chosen, keep, only, show};
 
 #[derive(Args)]
 pub(super) struct SimulateArguments {
@@ -51,13 +51,7 @@ pub(super) fn run(arguments: &SimulateArguments) -> Result<(), Report> {
         Some(engine) => engine.plan(loaded.scenario.clone()),
     };
     let mut plan = plan.map_err(|error| show::plan_error(&error, &loaded))?;
-    if let Some(name) = &arguments.only {
-        let names: Vec<_> = plan.schedulers.iter().map(|planned| planned.name.clone()).collect();
-        plan.schedulers.retain(|planned| planned.name == *name);
-        if plan.schedulers.is_empty() {
-            return Err(miette!("--only {name}: the scenario has no such scheduler; it has {}", names.join(", ")));
-        }
-    }
+    only(&mut plan, arguments.only.as_deref())?;
     if let Some(steps) = arguments.steps {
         return print_steps(&plan, steps);
     }

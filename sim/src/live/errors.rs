@@ -24,7 +24,7 @@ pub(super) fn headline(metrics: &RunMetrics, bounds: Option<&Bounds>) -> Measure
 }
 
 /// Pairs every figure that both sides have with the mean of the live runs.
-pub(super) fn compare(predicted: &Measures, live: &[Measures]) -> Vec<MetricPair> {
+pub(crate) fn compare(predicted: &Measures, live: &[Measures]) -> Vec<MetricPair> {
     let live: Vec<_> = live.iter().map(Measures::values).collect();
     let pair = |(index, (measure, predicted)): (usize, (&Measure, Option<f64>))| {
         let values: Vec<f64> = live.iter().map(|run| run[index]).collect::<Option<_>>()?;
@@ -44,7 +44,7 @@ pub(super) fn compare(predicted: &Measures, live: &[Measures]) -> Vec<MetricPair
 }
 
 /// Kolmogorov-Smirnov distances between the predicted and the measured distributions over requests.
-pub(super) fn ks_distances(predicted: &Log, measured: &Log) -> BTreeMap<String, f64> {
+pub(crate) fn ks_distances(predicted: &Log, measured: &Log) -> BTreeMap<String, f64> {
     let distance = |value: fn(&RequestRecord) -> Option<Nanos>| {
         let sorted = |log: &Log| {
             let mut values: Vec<u64> = log.requests.iter().filter_map(|record| Some(value(record)?.0)).collect();

@@ -23,8 +23,9 @@ use crate::run::output::{FileSink, Files};
 use crate::run::plan::{Plan, Planned};
 use crate::run::serve::serve;
 use crate::run::speed;
-pub(crate) use errors::step_times;
+pub(crate) use errors::{compare as metric_pairs, ks_distances, step_times};
 pub(crate) use log::{Log, Logged};
+pub(crate) use replay::recorded;
 
 /// A run on either side: its metrics, and what is kept to compare it step by step and request by request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -124,8 +125,13 @@ pub(crate) fn validation(plan: &Plan, predicted: &[Served], measured: &[Vec<Serv
             load: None,
         }
     };
+    described(plan, "", repeats as u32, plan.schedulers.iter().enumerate().map(scheduler).collect())
+}
+
+/// A validation of a plan; device and exits are left to the caller.
+pub(crate) fn described(plan: &Plan, title: &str, repeats: u32, schedulers: Vec<SchedulerValidation>) -> Validation {
     Validation {
-        title: String::new(),
+        title: title.into(),
         device: String::new(),
         profile: plan.profile.name.clone(),
         exits: String::new(),
@@ -135,8 +141,8 @@ pub(crate) fn validation(plan: &Plan, predicted: &[Served], measured: &[Vec<Serv
             Buckets::Exact | Buckets::PowersOfTwo => None,
         },
         online: plan.online(),
-        repeats: repeats as u32,
-        schedulers: plan.schedulers.iter().enumerate().map(scheduler).collect(),
+        repeats,
+        schedulers,
     }
 }
 

@@ -27,7 +27,7 @@ fn recording(planned: &Planned, dir: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The file cannot be written, or an exit is none that the scheduler can work with.
-pub(super) fn recorded(
+pub(crate) fn recorded(
     plan: &Plan,
     planned: &Planned,
     exits: &TakenExits,

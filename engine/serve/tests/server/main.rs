@@ -9,6 +9,8 @@ mod disconnects;
 mod golden;
 mod limits;
 mod logprobs;
+mod observe;
+mod outside;
 mod program;
 mod refusals;
 mod server;
