@@ -45,7 +45,7 @@ fn settings() -> impl Strategy<Value = SchedulerConfig> {
             max_context_tokens: 60,
             r_max: Depth(r_max),
             r_min: Depth(2),
-            kv: KvConfig { layout, blocks, block_tokens, headroom_blocks, pressure, boundary_layers },
+            kv: KvConfig { layout, blocks, block_tokens, headroom_blocks, pressure, boundary_layers, prefix_cache: None },
         }
     })
 }

@@ -49,6 +49,7 @@ pub(super) fn live_config(
             headroom_blocks: 0,
             pressure: Pressure::Reserve,
             boundary_layers: model.prelude_layers + model.coda_layers > 0,
+            prefix_cache: None,
         },
     };
     LiveConfig::new(scheduler, LiveExits::Replay(Arc::new(FullDepth(depth))))

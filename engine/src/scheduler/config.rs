@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StageCosts;
 use crate::architecture::Architecture;
+use crate::content::PageKey;
 use crate::layout::Layout;
 use crate::units::Depth;
 
@@ -107,6 +108,38 @@ pub struct KvConfig {
     pub pressure: Pressure,
     /// The model has attention layers outside the loop.
     pub boundary_layers: bool,
+    /// Which pages are kept for requests that begin alike; none without.
+    pub prefix_cache: Option<PrefixCache>,
+}
+
+/// Pages that outlive their requests.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PrefixCache {
+    /// Which are published.
+    pub pages: CachedPages,
+    /// What all chains of keys begin with.
+    pub root: PageKey,
+}
+
+/// Which pages a prefix cache publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CachedPages {
+    /// Those that hold nothing but a prompt, whose tokens have all run at full depth.
+    Prompt,
+    /// Those of outputs as well. Their tokens may have left early, so that adopting them is another computation than
+    /// prefilling them.
+    PromptAndOutput,
+}
+
+impl CachedPages {
+    /// The name in scenarios and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::PromptAndOutput => "prompt_and_output",
+        }
+    }
 }
 
 /// Everything that a schedule depends on.
@@ -165,6 +198,7 @@ impl SchedulerConfig {
                 headroom_blocks: 0,
                 pressure: Pressure::Reserve,
                 boundary_layers: model.has_boundary_layers(),
+                prefix_cache: None,
             },
         }
     }

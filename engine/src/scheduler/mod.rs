@@ -13,18 +13,22 @@ mod cancel;
 mod coda;
 mod config;
 mod costs;
+mod prefix;
 mod pressure;
 mod route;
 
 use std::collections::VecDeque;
 
 pub use config::{
-    ConfigError, Finish, KvConfig, MAX_KV_BLOCKS, MAX_NUM_SEQS, Mode, Overlap, Pressure, SchedulerConfig,
+    CachedPages, ConfigError, Finish, KvConfig, MAX_KV_BLOCKS, MAX_NUM_SEQS, Mode, Overlap, PrefixCache, Pressure,
+    SchedulerConfig,
 };
 pub use costs::StageCosts;
+pub use prefix::Reuse;
 
 use self::coda::CodaTiming;
 use crate::batch::{Batch, Emits, Input, Outcome, Row, Slot, Span, Stage};
+use crate::content::{Chain, Content};
 use crate::kv::KvCache;
 use crate::request::{Request, RequestId};
 use crate::units::{Depth, Nanos};
@@ -37,7 +41,7 @@ pub struct Scheduler {
     sequences: Vec<Sequence>,
     free_slots: Vec<Slot>,
     /// Q_P: never admitted.
-    waiting: VecDeque<Request>,
+    waiting: VecDeque<Waiting>,
     /// Q_P, ahead of `waiting`: preempted, oldest first.
     preempted: VecDeque<Preempted>,
     /// The sequence whose prompt is part done.
@@ -62,6 +66,18 @@ pub struct Scheduler {
     settled: VecDeque<Settled>,
     late_rows: u64,
     preemptions: u64,
+    /// What the prefix cache did since the last batch that was issued, but for evictions.
+    reuse: Reuse,
+    /// Pages that had been evicted by then.
+    evicted: u64,
+}
+
+/// A request that was never admitted.
+#[derive(Debug)]
+struct Waiting {
+    request: Request,
+    /// The keys of its pages, where there is a prefix cache and they can be known.
+    chain: Option<Box<Chain>>,
 }
 
 /// A resident sequence.
@@ -75,6 +91,12 @@ struct Sequence {
     generated: u32,
     /// Position of the last known token, which is the next decode step's input.
     position: u32,
+    /// Its first tokens, as many as have run and serve every loop.
+    covered: u32,
+    /// Its first pages, as many as were published or found to be.
+    published: u32,
+    /// The keys of its pages, where there is a prefix cache and they can be known.
+    chain: Option<Box<Chain>>,
     /// How often it was truncated; no policy does so yet.
     epoch: u32,
     /// The exit depth of the token in the making, once an outcome told it.
@@ -90,11 +112,13 @@ const NOBODY: Request =
     Request { id: RequestId(u32::MAX), arrival: Nanos::ZERO, prompt_tokens: 1, max_output_tokens: 1 };
 
 /// A sequence that lost its slot.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Preempted {
     request: Request,
     generated: u32,
     offloaded: bool,
+    covered: u32,
+    chain: Option<Box<Chain>>,
 }
 
 /// The batch whose effects are not settled yet.
@@ -106,6 +130,8 @@ struct Pending {
     rows: Vec<Row>,
     /// Some row's exit has to be learnt before the batch can be settled.
     undecided: bool,
+    /// What the prefix cache did for it.
+    reuse: Reuse,
 }
 
 /// Queue lengths and pool use after a batch was settled.
@@ -123,6 +149,8 @@ pub struct Queues {
     pub resident: u32,
     /// Core blocks in use.
     pub kv_used_blocks: u32,
+    /// Core blocks that the prefix cache keeps beside those in use.
+    pub kv_cached_blocks: u32,
 }
 
 /// A settled batch: what the paper's stage traces show of it.
@@ -132,6 +160,8 @@ pub struct Settled {
     pub id: u64,
     /// Core: rows that left the loop.
     pub exits: u32,
+    /// What the prefix cache did for it.
+    pub reuse: Reuse,
     /// Queues afterwards.
     pub queues: Queues,
 }
@@ -163,8 +193,9 @@ impl Scheduler {
         config.check()?;
         let KvConfig { layout, blocks, block_tokens, .. } = config.kv;
         let slots = config.max_num_seqs;
+        let kv = KvCache::new(blocks, block_tokens, layout.planes(config.r_max), slots);
         Ok(Self {
-            kv: KvCache::new(blocks, block_tokens, layout.planes(config.r_max), slots),
+            kv: if config.kv.prefix_cache.is_some() { kv.with_prefix_cache() } else { kv },
             sequences: vec![Sequence::new(NOBODY, 0); slots as usize],
             free_slots: (0..slots).rev().map(Slot).collect(),
             waiting: VecDeque::new(),
@@ -187,6 +218,8 @@ impl Scheduler {
             settled: VecDeque::new(),
             late_rows: 0,
             preemptions: 0,
+            reuse: Reuse::default(),
+            evicted: 0,
             config,
         })
     }
@@ -196,11 +229,19 @@ impl Scheduler {
         &self.config
     }
 
-    /// Queues a request.
+    /// Queues a request that has nothing in common with others.
     ///
     /// # Errors
     /// The request can never fit, or is none; it is forgotten and everything else goes on.
     pub fn arrive(&mut self, request: Request) -> Result<(), Refusal> {
+        self.arrive_with(request, None)
+    }
+
+    /// Queues a request, with what is known of its tokens for the prefix cache.
+    ///
+    /// # Errors
+    /// The request can never fit, or is none; it is forgotten and everything else goes on.
+    pub fn arrive_with(&mut self, request: Request, content: Option<Content>) -> Result<(), Refusal> {
         let Request { id, prompt_tokens, max_output_tokens, .. } = request;
         if prompt_tokens == 0 || max_output_tokens == 0 {
             return Err(Refusal::Empty { prompt_tokens, max_output_tokens });
@@ -216,7 +257,9 @@ impl Scheduler {
         if needed > total {
             return Err(Refusal::Pool { prompt_tokens, max_output_tokens, needed, total });
         }
-        self.waiting.push_back(request);
+        let content = content.filter(|_| self.config.kv.prefix_cache.is_some());
+        let chain = content.map(|content| Box::new(Chain::new(content, id, prompt_tokens)));
+        self.waiting.push_back(Waiting { request, chain });
         Ok(())
     }
 
@@ -253,6 +296,9 @@ impl Scheduler {
         self.in_flight -= 1;
         self.completed += 1;
         self.heavy_in_flight -= u32::from(is_heavy(stage));
+        if stage.has_head() {
+            self.learn_ids(outcome);
+        }
         match stage {
             Stage::Core => {
                 self.core_in_flight -= 1;
@@ -299,6 +345,7 @@ impl Scheduler {
             prompt: self.prompt_queue_len() as u32,
             resident: self.resident(),
             kv_used_blocks: self.kv.used_blocks() as u32,
+            kv_cached_blocks: self.kv.cached_blocks() as u32,
         }
     }
 
@@ -332,7 +379,7 @@ impl Scheduler {
     }
 
     /// The stage with the highest priority that has work.
-    fn choose(&self) -> Option<Stage> {
+    fn choose(&mut self) -> Option<Stage> {
         let decode = !self.decode_queue.is_empty();
         let core = !self.core_queue.is_empty();
         let coda = !self.coda_queue.is_empty();
@@ -381,7 +428,8 @@ impl Scheduler {
         let id = self.next_id;
         self.next_id += 1;
         let kept = if matches!(stage, Stage::Prefill | Stage::Restore) { rows.clone() } else { Vec::new() };
-        self.pending = Some(Pending { id, stage, rows: kept, undecided });
+        let reuse = self.take_reuse();
+        self.pending = Some(Pending { id, stage, rows: kept, undecided, reuse });
         Batch { id, stage, rows, edits: Vec::new() }
     }
 
@@ -424,6 +472,9 @@ impl Sequence {
             prefilled: 0,
             generated,
             position: known - 1,
+            covered: 0,
+            published: 0,
+            chain: None,
             epoch: 0,
             leaves_after: None,
             ended_with: None,

@@ -1,19 +1,21 @@
 //! From a scenario to what is run: every default filled in, every contradiction found.
 
 use engine::architecture::Architecture;
+use engine::content::PageKey;
 use engine::layout::Layout;
 use engine::metrics::Slo;
 use engine::models::criterion::Criterion;
 use engine::models::gate::GateError;
+use engine::models::initial_state::InitialState;
 use engine::profile::{Buckets, DeviceSpec, Profile};
-use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig};
+use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, PrefixCache, SchedulerConfig};
 use engine::units::Depth;
 use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload};
 
 use crate::run::horizon;
 use crate::run::shipped;
 use crate::scenario::numbers::{Count, Reached, Share};
-use crate::scenario::{FinishSettings, ModeName, ProfileChoice, Scenario, SchedulerEntry};
+use crate::scenario::{FinishSettings, ModeName, PrefixCacheSettings, ProfileChoice, Scenario, SchedulerEntry};
 
 /// A scenario, ready to run.
 #[derive(Clone, Debug)]
@@ -365,6 +367,10 @@ fn config(scenario: &Scenario, model: &Architecture, mode: Mode) -> SchedulerCon
             headroom_blocks: (kv.headroom.0 * f64::from(kv.blocks.0)) as u64,
             pressure: kv.pressure,
             boundary_layers: model.has_boundary_layers(),
+            prefix_cache: kv.prefix_cache.map(|PrefixCacheSettings { pages }| {
+                let noise_seed = scenario.live.initial_state.and_then(InitialState::seed);
+                PrefixCache { pages, root: PageKey::root(&model.name, kv.layout, noise_seed) }
+            }),
         },
     }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use engine::layout::Layout;
 use engine::metrics::Slo;
 use engine::models::initial_state::InitialState;
-use engine::scheduler::{Overlap, Pressure};
+use engine::scheduler::{CachedPages, Overlap, Pressure};
 use engine::whole;
 use serde::{Deserialize, Serialize};
 use traces::{ExitsConfig, WorkloadConfig};
@@ -138,6 +138,17 @@ pub struct KvSettings {
     pub pressure: Pressure,
     /// `last_exited` only: copy an exited token's KV into the planes it skipped, instead of reading the last one written.
     pub plane_copies: bool,
+    /// Keep pages for requests that begin alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix_cache: Option<PrefixCacheSettings>,
+}
+
+/// Which pages outlive their requests.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrefixCacheSettings {
+    /// Those of prompts, or those of outputs as well.
+    pub pages: CachedPages,
 }
 
 /// One scheduler.
@@ -281,6 +292,7 @@ impl Default for KvSettings {
             headroom: Share(0.0),
             pressure: Pressure::Reserve,
             plane_copies: false,
+            prefix_cache: None,
         }
     }
 }

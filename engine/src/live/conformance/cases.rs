@@ -115,6 +115,7 @@ impl Case {
                 headroom_blocks: 0,
                 pressure: Pressure::Offload,
                 boundary_layers: group.has_boundary,
+                prefix_cache: None,
             },
         };
         LiveConfig {
