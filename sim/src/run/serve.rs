@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{Clock, Executor, VirtualClock};
-use engine::inbox::replay;
+use engine::inbox::Replay;
 use engine::metrics::{Recorder, RequestRecord};
 use engine::models::criterion::Criterion;
 use engine::request::{Arrival, RequestId};
@@ -80,7 +80,7 @@ pub fn serve_on<X: Executor, S: Sink>(
     let mut scheduler = Scheduler::new(planned.config).expect("a plan's settings were checked");
     let recorder = Recorder::new(planned.config.max_num_seqs, plan.slo());
     let mut observer = Observing { recorder, sink, result: Ok(()) };
-    event_loop::run(&mut scheduler, executor, clock, &mut replay(plan.workload.arrivals()), &mut observer)
+    event_loop::run(&mut scheduler, executor, clock, &mut Replay::new(plan.workload.submissions()), &mut observer)
         .map_err(RunError::Executor)?;
     observer.result.map_err(RunError::Sink)?;
     Ok(observer.recorder)
