@@ -5,6 +5,7 @@
 //! the page's own tokens, so equal keys mean equal tokens from the first position on.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
@@ -77,8 +78,16 @@ pub fn whole_prompt(pieces: &[Piece], request: RequestId, prompt_tokens: u32) ->
 }
 
 /// What a page is found by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageKey([u8; 32]);
+
+impl Hash for PageKey {
+    /// It is a hash already.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        state.write_u64(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+    }
+}
 
 impl PageKey {
     /// What every chain of a run begins with: pages of another model, layout or noise of the initial state hold other numbers.

@@ -207,8 +207,8 @@ impl KvCache {
         &self.tables[slot.index()].pages
     }
 
-    /// Panics unless every page has as many references as holders, and is free or published if it has none. It takes as long as the
-    /// pages that are held, so that an idle scheduler is checked at once.
+    /// Panics unless every page has as many references as holders, and is free or published if it has none. It takes as long
+    /// as the pages that are held, so that an idle scheduler is checked at once.
     pub fn check(&self) {
         let mut holders: BTreeMap<Page, u32> = BTreeMap::new();
         for &page in self.tables.iter().flat_map(|table| &table.pages) {
@@ -217,7 +217,11 @@ impl KvCache {
         for (&page, &count) in &holders {
             assert_eq!(self.references[page.index()], count, "page {} is held by {count} tables", page.0);
         }
-        assert_eq!(holders.len() + self.free_pages(), self.references.len(), "a page is neither free nor held, or both");
+        assert_eq!(
+            holders.len() + self.free_pages(),
+            self.references.len(),
+            "a page is neither free nor held, or both"
+        );
         let promised: u64 = self.tables.iter().map(Table::promised).sum();
         assert_eq!(promised, self.promised, "reservations do not add up");
         if let Some(published) = &self.published {

@@ -77,9 +77,8 @@ mod tests {
     #[test]
     fn a_token_serves_every_loop_where_those_that_it_ran_wrote_what_all_read() {
         let r_max = Depth(4);
-        let serving = |layout: Layout| -> Vec<u8> {
-            (1..=4).filter(|&exit| layout.serves(Depth(exit), r_max)).collect()
-        };
+        let serving =
+            |layout: Layout| -> Vec<u8> { (1..=4).filter(|&exit| layout.serves(Depth(exit), r_max)).collect() };
         assert_eq!(serving(Layout::DepthIndexed), [4]);
         assert_eq!(serving(Layout::LastExited), [1, 2, 3, 4]);
         assert_eq!(serving(Layout::Shared), [1, 2, 3, 4]);

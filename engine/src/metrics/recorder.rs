@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use super::arrivals::Arrivals;
 use super::latency::Latency;
 use super::series::{Sample, Series};
-use super::{Goodput, RequestCounts, RequestRecord, RunMetrics, Slo, StageTotals, SteadyWindow, Work};
+use super::{
+    Goodput, PrefixCacheMetrics, RequestCounts, RequestRecord, RunMetrics, Slo, StageTotals, SteadyWindow, Work,
+};
 use crate::batch::{Row, RowOutcome, Stage};
 use crate::event_loop::{Refused, Step};
 use crate::request::{Arrival, Request, RequestId};
+use crate::scheduler::Reuse;
 use crate::units::Nanos;
 
 /// Collects a run's metrics.
@@ -30,6 +33,7 @@ pub struct Recorder {
     work: Work,
     series: Series,
     kv_peak_blocks: u32,
+    prefix_cache: Option<PrefixCacheMetrics>,
     arrivals: Arrivals,
     /// When the prompt queue was last seen empty, and when that was before the last arrival.
     empty: Option<Nanos>,
@@ -62,6 +66,8 @@ pub struct Latencies {
 #[derive(Clone, Copy, Debug, Default)]
 struct Live {
     request: Request,
+    /// Tokens of its prompt that were in the cache when it was first admitted.
+    found: u32,
     sent: Nanos,
     admitted: Nanos,
     first_token: Nanos,
@@ -97,6 +103,7 @@ impl Recorder {
             work: Work::default(),
             series: Series::new(),
             kv_peak_blocks: 0,
+            prefix_cache: None,
             arrivals: Arrivals::new(),
             empty: None,
             emptied: None,
@@ -134,7 +141,13 @@ impl Recorder {
         let Step { outcome, settled } = step;
         let (batch, now) = (&outcome.batch, outcome.finished);
         for (slot, request) in batch.admitted() {
-            self.admit(slot.index(), request, outcome.started);
+            // What of its prompt is not run was found.
+            let first = batch.rows.iter().find(|row| row.slot == slot && batch.stage == Stage::Prefill);
+            let found = first.map_or(0, |row| row.span.first);
+            self.admit(slot.index(), request, found, outcome.started);
+        }
+        if settled.reuse != Reuse::default() {
+            self.prefix_cache.get_or_insert_default().add(settled.reuse);
         }
         let totals = &mut self.stages[batch.stage as usize];
         totals.steps += 1;
@@ -204,6 +217,7 @@ impl Recorder {
             exit_depths: self.exit_depths[..deepest].to_vec(),
             work: Some(self.work),
             kv_peak_blocks: self.kv_peak_blocks,
+            prefix_cache: self.prefix_cache,
             first_arrival_s: start.as_secs(),
             arrival_window_s: self.arrivals.window().as_secs(),
             judged: self.arrivals.judged(self.emptied),
@@ -221,7 +235,7 @@ impl Recorder {
         })
     }
 
-    fn admit(&mut self, slot: usize, request: Request, now: Nanos) {
+    fn admit(&mut self, slot: usize, request: Request, found: u32, now: Nanos) {
         let new = match self.take(request.id) {
             Some(live) => Live { preemptions: live.preemptions + 1, ..live },
             None => {
@@ -229,7 +243,7 @@ impl Recorder {
                 let waiting = self.sent.iter().position(|&(waiting, _)| waiting == request.id);
                 let Some((_, sent)) = waiting.and_then(|at| self.sent.remove(at)) else { return };
                 self.closed = Some((now, self.output_tokens));
-                Live { request, sent, admitted: now, ..Live::default() }
+                Live { request, found, sent, admitted: now, ..Live::default() }
             }
         };
         // Whoever is still in the slot lost it before it finished.
@@ -269,7 +283,7 @@ impl Recorder {
         live.tokens += 1;
         if live.tokens == 1 {
             live.first_token = now;
-            self.work.add_prompt(live.request.prompt_tokens);
+            self.work.add_prompt(live.request.prompt_tokens, live.found);
         } else {
             self.latencies.itl.record(now - live.last_token);
             // The token that prefill makes after a recompute ran at full depth; only decode steps have exits.

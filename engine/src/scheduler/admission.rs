@@ -23,8 +23,7 @@ impl Scheduler {
             // Its blocks are its own already.
             return Some(Stage::Prefill);
         }
-        let decodes = !(self.decode_queue.is_empty() && self.core_queue.is_empty() && self.coda_queue.is_empty());
-        let room = !decodes || self.kv.free_blocks() > self.config.kv.headroom_blocks;
+        let room = !self.decodes() || self.kv.free_blocks() > self.config.kv.headroom_blocks;
         let slots = self.free_slots.len() >= self.config.min_free_slots as usize;
         if !(room && slots) {
             return None;
@@ -33,9 +32,18 @@ impl Scheduler {
         self.fits(&candidate).then_some(if candidate.offloaded { Stage::Restore } else { Stage::Prefill })
     }
 
+    /// The same, unless prompts have had their turn and there is something to decode.
+    pub(super) fn admission_in_turn(&mut self, decodes: bool) -> Option<Stage> {
+        let waits = decodes && self.prefills >= self.config.prefill.batches_max();
+        if waits { None } else { self.admission() }
+    }
+
     /// Packs prompts to M tokens: first the one that is part done, then the queue in order.
     pub(super) fn build_prefill(&mut self) -> Batch {
         let mut budget = self.config.max_num_batched_tokens;
+        if self.decodes() {
+            budget = self.config.prefill.tokens_max(budget);
+        }
         let (mut rows, mut edits) = (Vec::new(), Vec::new());
         if let Some(slot) = self.partial {
             rows.push(self.chunk(slot, &mut budget));
@@ -61,6 +69,11 @@ impl Scheduler {
             rows.push(self.sequences[slot.index()].moved(slot));
         }
         Batch { edits, ..self.issue(Stage::Restore, rows, false) }
+    }
+
+    /// Some sequence has its prompt done.
+    fn decodes(&self) -> bool {
+        !(self.decode_queue.is_empty() && self.core_queue.is_empty() && self.coda_queue.is_empty())
     }
 
     fn candidate(&mut self) -> Option<Candidate> {

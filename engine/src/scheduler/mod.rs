@@ -20,8 +20,8 @@ mod route;
 use std::collections::VecDeque;
 
 pub use config::{
-    CachedPages, ConfigError, Finish, KvConfig, MAX_KV_BLOCKS, MAX_NUM_SEQS, Mode, Overlap, PrefixCache, Pressure,
-    SchedulerConfig,
+    CachedPages, ConfigError, Finish, KvConfig, MAX_KV_BLOCKS, MAX_NUM_SEQS, Mode, Overlap, Prefill, PrefixCache,
+    Pressure, SchedulerConfig,
 };
 pub use costs::StageCosts;
 pub use prefix::Reuse;
@@ -59,6 +59,8 @@ pub struct Scheduler {
     heavy_in_flight: u32,
     core_in_flight: u32,
     next_id: u64,
+    /// Prefill batches since the last decode step.
+    prefills: u32,
     /// Batches that are done.
     completed: u64,
     /// Requests that are over, each with the number of batches that were launched before.
@@ -213,6 +215,7 @@ impl Scheduler {
             heavy_in_flight: 0,
             core_in_flight: 0,
             next_id: 0,
+            prefills: 0,
             completed: 0,
             gone: VecDeque::new(),
             settled: VecDeque::new(),
@@ -378,22 +381,28 @@ impl Scheduler {
         }
     }
 
+    /// Panics unless every page of the pool is free, held or published, and found by its key. It takes as long as the pool.
+    pub fn check_pool(&self) {
+        self.kv.check_all();
+    }
+
     /// The stage with the highest priority that has work.
     fn choose(&mut self) -> Option<Stage> {
         let decode = !self.decode_queue.is_empty();
         let core = !self.core_queue.is_empty();
         let coda = !self.coda_queue.is_empty();
         match self.config.mode {
-            Mode::ContinuousBatching => self.admission().or(decode.then_some(Stage::Forward)),
+            Mode::ContinuousBatching => self.admission_in_turn(decode).or(decode.then_some(Stage::Forward)),
             Mode::NoRefill if core => Some(Stage::Core),
             Mode::NoRefill if coda => Some(Stage::Coda),
-            Mode::NoRefill => self.admission().or(decode.then_some(Stage::Prelude)),
+            Mode::NoRefill => self.admission_in_turn(decode).or(decode.then_some(Stage::Prelude)),
             Mode::Refill { .. } | Mode::AdaptiveRefill(_) if decode => Some(Stage::Prelude),
             Mode::Refill { min_coda_batch } if self.coda_queue.len() >= min_coda_batch as usize => Some(Stage::Coda),
             Mode::AdaptiveRefill(_) if coda && self.coda_is_due() => Some(Stage::Coda),
             // A coda smaller than K runs when nothing else can, so that the tail cannot deadlock.
             Mode::Refill { .. } | Mode::AdaptiveRefill(_) => {
-                self.admission().or(core.then_some(Stage::Core)).or(coda.then_some(Stage::Coda))
+                let prompts = self.admission_in_turn(core || coda);
+                prompts.or(core.then_some(Stage::Core)).or(coda.then_some(Stage::Coda))
             }
         }
     }
@@ -428,6 +437,11 @@ impl Scheduler {
         let id = self.next_id;
         self.next_id += 1;
         let kept = if matches!(stage, Stage::Prefill | Stage::Restore) { rows.clone() } else { Vec::new() };
+        match (stage, self.config.mode) {
+            (Stage::Prefill, _) => self.prefills += 1,
+            (Stage::Core | Stage::Forward, _) | (Stage::Prelude, Mode::NoRefill) => self.prefills = 0,
+            _ => {}
+        }
         let reuse = self.take_reuse();
         self.pending = Some(Pending { id, stage, rows: kept, undecided, reuse });
         Batch { id, stage, rows, edits: Vec::new() }

@@ -33,11 +33,19 @@ pub(super) fn find(kv: &KvCache, config: &KvConfig, chain: &mut Option<Box<Chain
 impl Scheduler {
     /// Notes that positions have run to the end and left at `exit`, and publishes the pages that they complete.
     pub(super) fn cover(&mut self, slot: Slot, span: Span, exit: Depth) {
-        let (layout, r_max) = (self.config.kv.layout, self.config.r_max);
+        let Some(cache) = self.config.kv.prefix_cache else { return };
+        let KvConfig { layout, block_tokens, .. } = self.config.kv;
         let sequence = &mut self.sequences[slot.index()];
-        if sequence.chain.is_some() && sequence.covered == span.first && layout.serves(exit, r_max) {
+        let is_published = cache.pages == CachedPages::PromptAndOutput || span.first < sequence.request.prompt_tokens;
+        // Behind a token that does not serve every loop nothing is covered any more.
+        if sequence.chain.is_none() || !is_published || sequence.covered != span.first {
+            return;
+        }
+        if exit == self.config.r_max || layout.serves(exit, self.config.r_max) {
             sequence.covered = span.end();
-            self.publish(slot);
+            if span.first / block_tokens < span.end() / block_tokens {
+                self.publish(slot);
+            }
         }
     }
 

@@ -5,4 +5,7 @@
 mod conformance;
 #[path = "../families/made_up.rs"]
 mod made_up;
+mod prefix_cache;
+#[path = "../prefixes/mod.rs"]
+mod prefixes;
 mod serving;

@@ -62,6 +62,8 @@ fn device(report: &Report) -> Vec<Option<TableRow>> {
         row(report, d::GPU_BUSY, |run| Some(percent(run.metrics.gpu_busy_share))),
         row(report, d::PREFILL_SHARE, |run| Some(percent(run.metrics.prefill_share))),
         row(report, d::KV_PEAK, |run| Some(percent(run.kv_peak_share()))),
+        row(report, d::PREFIX_HIT_RATE, |run| run.metrics.prefix_cache.map(|cache| percent(cache.hit_rate))),
+        row(report, d::EVICTED_PAGES, |run| run.metrics.prefix_cache.map(|cache| count(cache.evicted_pages))),
     ]
 }
 

@@ -210,6 +210,7 @@ fn blame(error: &TracesError) -> &'static str {
         E::NeedsFile { what: "workload.scheduler" } | E::UnknownScheduler { .. } | E::NoSchedulers { .. } => {
             "workload.scheduler"
         }
+        E::PrefixesTwice { .. } => "workload.shared_prefixes",
         E::NeedsFile { .. } | E::TooMany { .. } | E::TooLate { .. } | E::NoRequests => "workload.arrivals",
         E::Filter { .. } => "workload.max_total_tokens",
         E::NoLengths | E::Endless | E::Number { .. } => "workload",
@@ -357,6 +358,7 @@ fn config(scenario: &Scenario, model: &Architecture, mode: Mode) -> SchedulerCon
         max_num_seqs: settings.max_num_seqs.0,
         max_num_batched_tokens: settings.max_num_batched_tokens.0,
         min_free_slots: settings.min_free_slots.map_or(1, |slots| slots.0),
+        prefill: settings.prefill.policy(),
         max_context_tokens: settings.max_context_tokens.0,
         r_max: model.r_max,
         r_min: r_min(scenario, model),
