@@ -1,5 +1,7 @@
 //! Laws that hold for every workload and every setting.
 
+mod prefixes;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::batch::{Batch, Page, Row, Slot, Stage, TableEdit};
@@ -8,7 +10,7 @@ use engine::layout::Layout;
 use engine::metrics::{Recorder, RequestCounts, RunMetrics};
 use engine::profile::{Buckets, DeviceSpec, Profile};
 use engine::request::RequestId;
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig, StageCosts};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Prefill, Pressure, SchedulerConfig, StageCosts};
 use engine::units::{Depth, Nanos};
 use proptest::prelude::*;
 use tests::{Exits, Log, World, arrival, roofline};
@@ -33,7 +35,12 @@ fn settings() -> impl Strategy<Value = SchedulerConfig> {
     let layout = proptest::sample::select(vec![Layout::LastExited, Layout::Shared, Layout::FirstThenShared]);
     let pressure = proptest::sample::select(vec![Pressure::Reserve, Pressure::Recompute, Pressure::Offload]);
     let kv = (layout, pressure, 8..80_u32, 1..6_u32, 0..6_u64, any::<bool>());
-    (scheduling, overlap, 2..7_u8, kv).prop_map(|((w, mode, s, m), overlap, r_max, kv)| {
+    let prefill = prop_oneof![
+        2 => Just(Prefill::First),
+        1 => (1..4_u32).prop_map(Prefill::Share),
+        1 => (1..20_u32).prop_map(Prefill::Interleave),
+    ];
+    (scheduling, overlap, 2..7_u8, kv, prefill).prop_map(|((w, mode, s, m), overlap, r_max, kv, prefill)| {
         let (layout, pressure, blocks, block_tokens, headroom_blocks, boundary_layers) = kv;
         SchedulerConfig {
             mode,
@@ -42,10 +49,19 @@ fn settings() -> impl Strategy<Value = SchedulerConfig> {
             max_num_seqs: w,
             max_num_batched_tokens: m,
             min_free_slots: s,
+            prefill,
             max_context_tokens: 60,
             r_max: Depth(r_max),
             r_min: Depth(2),
-            kv: KvConfig { layout, blocks, block_tokens, headroom_blocks, pressure, boundary_layers },
+            kv: KvConfig {
+                layout,
+                blocks,
+                block_tokens,
+                headroom_blocks,
+                pressure,
+                boundary_layers,
+                prefix_cache: None,
+            },
         }
     })
 }
@@ -179,6 +195,37 @@ proptest! {
             if batch.stage == Stage::Prefill {
                 let tokens: u32 = batch.rows.iter().map(|row| row.span.count).sum();
                 prop_assert!(tokens <= config.max_num_batched_tokens);
+            }
+        }
+    }
+
+    /// Between two decode steps prompts have no more than their share, where there is something to decode. (Under pressure all
+    /// that there is can be preempted.)
+    #[test]
+    fn prompts_have_their_share_and_no_more(world in worlds()) {
+        let mut world = world;
+        world.config.kv.pressure = Pressure::Reserve;
+        let log = world.run();
+        let mut prefills = 0;
+        for (before, after) in log.steps.iter().zip(log.steps.iter().skip(1)) {
+            let (stage, queues) = (after.outcome.batch.stage, before.settled.queues);
+            let decodes = match world.config.mode {
+                Mode::ContinuousBatching | Mode::NoRefill => queues.decode > 0,
+                Mode::Refill { .. } | Mode::AdaptiveRefill(_) => queues.recurrent + queues.coda > 0,
+            };
+            match before.outcome.batch.stage {
+                Stage::Prefill => prefills += 1,
+                Stage::Core | Stage::Forward => prefills = 0,
+                Stage::Prelude if world.config.mode == Mode::NoRefill => prefills = 0,
+                _ => {}
+            }
+            if stage == Stage::Prefill && decodes {
+                let tokens: u32 = after.outcome.batch.rows.iter().map(|row| row.span.count).sum();
+                match world.config.prefill {
+                    Prefill::First => {}
+                    Prefill::Share(batches) => prop_assert!(prefills < batches),
+                    Prefill::Interleave(most) => prop_assert!(prefills < 1 && tokens <= most),
+                }
             }
         }
     }

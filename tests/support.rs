@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 use engine::architecture::Architecture;
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{ExitSource, VirtualClock};
-use engine::inbox::replay;
+use engine::inbox::Replay;
 use engine::metrics::{Recorder, RequestRecord, RunMetrics};
 use engine::profile::{DeviceSpec, Profile};
 use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Mode, Overlap, Scheduler, SchedulerConfig};
+use engine::submission::Submission;
 use engine::units::{Depth, Nanos};
 use sim::run::modelled::Modelled;
 
@@ -105,11 +106,23 @@ impl World {
         log
     }
 
+    /// Runs to the end with these requests in place of its own.
+    pub fn run_submissions(&self, submissions: Vec<Submission>) -> Log {
+        let mut log = Log::default();
+        self.serve_submissions(submissions, &mut log);
+        log
+    }
+
     fn serve(&self, observer: &mut impl Observer) {
+        self.serve_submissions(self.arrivals.iter().copied().map(Submission::from).collect(), observer);
+    }
+
+    fn serve_submissions(&self, submissions: Vec<Submission>, observer: &mut impl Observer) {
         let mut scheduler = Scheduler::new(self.config).expect("the test's settings are valid");
         let mut executor = Modelled::new(&self.profile, &tiny(), &self.config, false, self.exits.clone());
-        let inbox = &mut replay(self.arrivals.iter().copied());
+        let inbox = &mut Replay::new(submissions.into_iter());
         let Ok(()) = event_loop::run(&mut scheduler, &mut executor, &mut VirtualClock::default(), inbox, observer);
+        scheduler.check_pool();
     }
 
     /// The same world under another overlap mode.

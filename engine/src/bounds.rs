@@ -70,7 +70,7 @@ mod tests {
         let model = Architecture::builtin("tiny-huginn").expect("built in");
         let mut work = Work::default();
         for depth in [2, 3] {
-            work.add_prompt(3);
+            work.add_prompt(3, 0);
             work.add_token(crate::units::Depth(depth), 4);
         }
         let slow = DeviceSpec { name: "slow".into(), bandwidth_gb_per_s: 1.0, compute_tflops: 1.0 };

@@ -167,6 +167,7 @@ impl<'a, E: Executor> EventLoop<'a, E> {
 fn submit<E: Executor>(scheduler: &mut Scheduler, executor: &mut E, submission: &Submission) -> Result<(), Refused> {
     let request = submission.arrival.request;
     executor.submit(submission)?;
-    scheduler.arrive(request).inspect_err(|_| executor.forget(request.id))?;
+    let content = scheduler.config().kv.prefix_cache.and_then(|_| submission.content());
+    scheduler.arrive_with(request, content).inspect_err(|_| executor.forget(request.id))?;
     Ok(())
 }

@@ -38,6 +38,12 @@ pub enum Reject {
     /// A token that the model does not know.
     #[error("the prompt holds token {token}, the vocabulary has {vocab}")]
     Vocabulary { token: u32, vocab: u32 },
+    /// Its prompt repeats output that is not there.
+    #[error(
+        "the prompt repeats {needed} output tokens of request {}, of which {known} are known: submit it once that request is \
+         over", of.0
+    )]
+    Output { of: RequestId, needed: u32, known: usize },
     /// Its tokens cannot be chosen so.
     #[error("{0}")]
     Sampling(String),

@@ -47,6 +47,12 @@ impl Layout {
         }
     }
 
+    /// Whether a token that left at `exit` serves every loop that others can run: each reads a plane that was written.
+    pub fn serves(self, exit: Depth, r_max: Depth) -> bool {
+        let written = |plane| (1..=exit.0).any(|depth| self.plane_written(Depth(depth)) == plane);
+        (1..=r_max.0).all(|depth| written(self.plane_read(Depth(depth), exit)))
+    }
+
     /// The name in scenarios and reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -61,5 +67,22 @@ impl Layout {
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_serves_every_loop_where_those_that_it_ran_wrote_what_all_read() {
+        let r_max = Depth(4);
+        let serving =
+            |layout: Layout| -> Vec<u8> { (1..=4).filter(|&exit| layout.serves(Depth(exit), r_max)).collect() };
+        assert_eq!(serving(Layout::DepthIndexed), [4]);
+        assert_eq!(serving(Layout::LastExited), [1, 2, 3, 4]);
+        assert_eq!(serving(Layout::Shared), [1, 2, 3, 4]);
+        assert_eq!(serving(Layout::FirstThenShared), [2, 3, 4]);
+        assert!(Layout::FirstThenShared.serves(Depth(1), Depth(1)));
     }
 }

@@ -7,6 +7,7 @@
 
 // What passes between the parts.
 pub mod batch;
+pub mod content;
 pub mod executor;
 pub mod inbox;
 pub mod request;
@@ -19,6 +20,7 @@ pub mod cost;
 pub mod event_loop;
 pub mod kv;
 pub mod layout;
+pub mod prefix;
 pub mod scheduler;
 
 // What a looped model is.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::content::{Content, Piece, Tokens};
 use crate::request::Arrival;
 use crate::units::Depth;
 
@@ -14,6 +15,10 @@ pub struct Submission {
     pub arrival: Arrival,
     /// The prompt's token ids, as many as the request says; made up by the executor if there are none.
     pub prompt: Option<Arc<[u32]>>,
+    /// Where the prompt is made up, the texts that it begins with: equal texts are made up alike.
+    pub pieces: Option<Arc<[Piece]>>,
+    /// Whose pages it may take: see [`Content::salt`].
+    pub cache_salt: Option<Arc<str>>,
     /// How its tokens are chosen; as the run says if nothing else is asked for.
     pub sampling: Option<Sampling>,
     /// When its tokens leave the loop; as the run says if nothing else is asked for.
@@ -26,7 +31,31 @@ pub struct Submission {
 
 impl From<Arrival> for Submission {
     fn from(arrival: Arrival) -> Self {
-        Self { arrival, prompt: None, sampling: None, exit: None, ends: None, logprobs: None }
+        Self {
+            arrival,
+            prompt: None,
+            pieces: None,
+            cache_salt: None,
+            sampling: None,
+            exit: None,
+            ends: None,
+            logprobs: None,
+        }
+    }
+}
+
+impl Submission {
+    /// What its prompt has in common with others'. It shares nothing where the prompt's log-probabilities are asked for: they
+    /// are told when a position runs.
+    pub fn content(&self) -> Option<Content> {
+        if self.logprobs.is_some_and(|logprobs| logprobs.prompt) {
+            return None;
+        }
+        let tokens = match (&self.prompt, &self.pieces) {
+            (Some(ids), _) => Tokens::Ids(ids.clone()),
+            (None, pieces) => Tokens::Pieces(pieces.clone().unwrap_or_default()),
+        };
+        Some(Content { salt: self.cache_salt.clone(), tokens })
     }
 }
 

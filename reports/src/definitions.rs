@@ -81,6 +81,10 @@ definitions! {
         "Device time of prefill steps / device time of all steps.";
     KV_PEAK: "peak KV use", "%",
         "Largest number of core KV blocks in use / blocks in the pool.";
+    PREFIX_HIT_RATE: "prefix hit rate", "%",
+        "Tokens that admitted requests found in the prefix cache / tokens that they needed there: their prompts, after a recompute also what they had made.";
+    EVICTED_PAGES: "pages evicted", "",
+        "Pages of the prefix cache that were given up for others.";
     ARRIVED: "requests arrived", "",
         "Requests handed to the scheduler, refused ones among them; arrived = finished + refused once a run is over.";
     FINISHED: "requests finished", "",

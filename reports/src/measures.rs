@@ -89,6 +89,7 @@ measures! {
     queue_growth_per_s: QUEUE_GROWTH "";
     refused: REFUSED "";
     preemptions: PREEMPTIONS "";
+    prefix_hit_rate: PREFIX_HIT_RATE "";
 }
 
 impl Measures {
@@ -151,6 +152,7 @@ impl Measures {
             queue_growth_per_s: metrics.queue_growth_per_s(),
             refused: inside(metrics.requests.refused as f64),
             preemptions: inside(metrics.requests.preemptions as f64),
+            prefix_hit_rate: metrics.prefix_cache.map(|cache| cache.hit_rate),
         }
     }
 

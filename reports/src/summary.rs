@@ -2,7 +2,7 @@
 
 use engine::batch::Stage;
 use engine::interval::Interval;
-use engine::metrics::{Goodput, LatencySummary, ReplicaMetrics, RequestCounts, SteadyWindow};
+use engine::metrics::{Goodput, LatencySummary, PrefixCacheMetrics, ReplicaMetrics, RequestCounts, SteadyWindow};
 use engine::scheduler::Mode;
 use serde::{Serialize, Serializer};
 
@@ -90,6 +90,8 @@ struct SchedulerSummary<'a> {
     replicas: Option<&'a ReplicaMetrics>,
     prefill_share: Option<f64>,
     kv: Option<Kv>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefix_cache: Option<PrefixCacheMetrics>,
     mean_exit_depth: Option<f64>,
     exit_depths: Vec<ExitDepth>,
     stages: Vec<StageJson>,
@@ -189,6 +191,7 @@ impl<'a> SchedulerSummary<'a> {
                 total_blocks: run.kv_total_blocks,
                 peak_share: run.kv_peak_share(),
             }),
+            prefix_cache: metrics.prefix_cache,
             mean_exit_depth: (metrics.mean_exit_depth > 0.0).then_some(metrics.mean_exit_depth),
             exit_depths: run.exit_shares().into_iter().map(ExitDepth::from).collect(),
             stages: metrics.stages.iter().map(stage).collect(),

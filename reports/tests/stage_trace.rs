@@ -3,7 +3,7 @@
 use engine::batch::{Batch, Emits, Input, Outcome, Row, Slot, Span, Stage};
 use engine::event_loop::Step;
 use engine::request::RequestId;
-use engine::scheduler::{Mode, Queues, Settled};
+use engine::scheduler::{Mode, Queues, Reuse, Settled};
 use engine::units::{Depth, Nanos};
 use reports::{StageTrace, detail};
 
@@ -114,6 +114,6 @@ fn step(stage: Stage, rows: Vec<Row>, [recurrent, coda, decode, prompt]: [u32; 4
             tokens: Vec::new(),
             scores: Vec::new(),
         },
-        settled: Settled { id: 0, exits, queues },
+        settled: Settled { id: 0, exits, reuse: Reuse::default(), queues },
     }
 }

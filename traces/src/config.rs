@@ -10,6 +10,7 @@
 //!                            # | { gamma: { rate_per_s: 4, burstiness: 0.5, duration_s: 600 } } | trace
 //!                            # | { closed: { concurrency: 8, think_s: 0.5 } }
 //!   max_total_tokens: 16384  # generated lengths only: pairs with a longer sum are drawn again
+//!   shared_prefixes: { groups: 8, prefix_tokens: 512, share: 0.9 }  # in front of nine prompts in ten, one of 8 texts
 //! exits: full_depth          # full_depth | replay | { preset: { name: ouro-q0.2, correlation: 0.3 } }
 //!                            # | { gate: { criterion: kl, threshold: 0.0005, lookahead: true } } (live runs)
 //!                            # | { distribution: { depths: { 2: 0.25, 3: 0.55, 4: 0.2 }, correlation: 0 } }
@@ -22,7 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::exits::preset::PresetName;
 use crate::exits::table::DepthTable;
-use crate::numbers::{Burstiness, Concurrency, Correlation, RatePerS, RequestCount, Seconds, ThinkSeconds, TokenCount};
+use crate::numbers::{
+    Burstiness, Concurrency, Correlation, GroupCount, Probability, RatePerS, RequestCount, Seconds, ThinkSeconds,
+    TokenCount,
+};
 
 /// Which requests arrive, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +49,22 @@ pub struct WorkloadConfig {
     /// Generated lengths whose prompt and output sum to more are drawn again; a file and `fixed` are taken as they are.
     #[serde(default = "max_total_tokens")]
     pub max_total_tokens: TokenCount,
+    /// Texts that stand in front of prompts, which get longer by them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_prefixes: Option<SharedPrefixes>,
+}
+
+/// Groups of requests whose prompts begin with the same tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedPrefixes {
+    /// How many texts there are, each as probable as another.
+    pub groups: GroupCount,
+    /// Tokens of each.
+    pub prefix_tokens: TokenCount,
+    /// How probable it is that a request begins with one; the others begin with tokens of their own.
+    #[serde(default = "everyone")]
+    pub share: Probability,
 }
 
 /// Where lengths come from.
@@ -128,6 +148,11 @@ pub enum ExitsConfig {
         #[serde(default)]
         correlation: Correlation,
     },
+}
+
+/// Every request begins with a shared text.
+fn everyone() -> Probability {
+    Probability::CERTAIN
 }
 
 /// The paper's filter: prompt and output together within 16,384 tokens.

@@ -35,6 +35,12 @@ pub enum TracesError {
     /// Something reads a file and none is named.
     #[error("`{what}` reads the workload's file: set `workload.file`")]
     NeedsFile { what: &'static str },
+    /// What prompts begin with is said in two places.
+    #[error(
+        "{}: its column `pieces` says what its prompts begin with: remove `shared_prefixes`, or the column",
+        path.display()
+    )]
+    PrefixesTwice { path: PathBuf },
     /// Nothing ends the arrivals.
     #[error("nothing ends this workload: set `requests`, or the arrivals' `duration_s`")]
     Endless,

@@ -142,6 +142,13 @@ checked_u32!(
 );
 
 checked_u32!(
+    /// A number of groups of requests.
+    GroupCount,
+    MAX_REQUESTS,
+    "a number of groups must be between 1 and 100,000,000"
+);
+
+checked_u32!(
     /// A number of requests.
     RequestCount,
     MAX_REQUESTS,
@@ -170,6 +177,11 @@ impl TokenCount {
 
     /// The context that the paper serves: prompt and output together.
     pub const PAPER_CONTEXT: Self = Self(16_384);
+}
+
+impl Probability {
+    /// Always.
+    pub const CERTAIN: Self = Self(1.0);
 }
 
 impl Burstiness {

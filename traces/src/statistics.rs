@@ -182,7 +182,7 @@ mod tests {
 
     fn rows(lengths: &[(u32, u32)], arrivals_s: &[f64]) -> Rows {
         let arrivals = Some(arrivals_s.iter().map(|&time_s| Nanos::from_secs(time_s)).collect());
-        Rows { lengths: lengths.to_vec(), arrivals, cancels: None, exits: None }
+        Rows { lengths: lengths.to_vec(), arrivals, cancels: None, pieces: None, exits: None }
     }
 
     #[test]

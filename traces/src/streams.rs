@@ -12,6 +12,8 @@ pub enum Purpose {
     Lengths = 2,
     /// Exit depths.
     Exits = 3,
+    /// Who begins with which shared prefix.
+    Prefixes = 4,
 }
 
 /// The stream of a purpose.

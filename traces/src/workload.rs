@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use engine::closed_loop::Clients;
+use engine::content::Piece;
 use engine::request::{Arrival, Request, RequestId};
+use engine::submission::Submission;
 use engine::units::Nanos;
 
 use crate::arrivals::{ArrivalTimes, MAX_ARRIVAL_S};
@@ -13,6 +15,7 @@ use crate::exits::{AllowedExits, Exits};
 use crate::file::{Rows, Wanted};
 use crate::lengths::{LengthSource, Lengths};
 use crate::numbers::MAX_REQUESTS;
+use crate::prefixes::Prefixes;
 
 /// The requests of a scenario. Generated ones are drawn anew by every iterator and never stored. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -23,6 +26,7 @@ pub struct Workload {
     requests: u32,
     seed: u64,
     max_output_tokens: Option<u32>,
+    prefixes: Option<Prefixes>,
 }
 
 #[derive(Clone, Debug)]
@@ -55,6 +59,9 @@ impl Workload {
                     scheduler: config.scheduler.as_deref(),
                 };
                 let mut rows = Rows::read(path, wanted)?;
+                if rows.has_pieces() && config.shared_prefixes.is_some() {
+                    return Err(TracesError::PrefixesTwice { path: path.clone() });
+                }
                 recorded = rows.take_exits();
                 Source::File(Arc::new(rows))
             }
@@ -62,8 +69,9 @@ impl Workload {
             (None, None) => return Err(TracesError::NoLengths),
         };
         let exits = Exits::new(exits, allowed, recorded, seed)?;
+        let prefixes = config.shared_prefixes.map(|prefixes| Prefixes::new(prefixes, seed));
         let mut workload =
-            Self { lengths, arrivals: config.arrivals, exits, requests: 0, seed, max_output_tokens: None };
+            Self { lengths, arrivals: config.arrivals, exits, requests: 0, seed, max_output_tokens: None, prefixes };
         workload.requests = workload.count(limit)?;
         Ok(workload)
     }
@@ -88,7 +96,29 @@ impl Workload {
         };
         let times = self.times().expect("a workload that reads arrivals from a file has one");
         let (rows, max_output_tokens) = (self.rows(), self.max_output_tokens);
-        Requests { times, lengths, rows, max_output_tokens, next: 0, end: self.requests }
+        Requests { times, lengths, rows, max_output_tokens, prefixes: self.prefixes, next: 0, end: self.requests }
+    }
+
+    /// The same requests, with what their prompts begin with.
+    pub fn submissions(&self) -> impl Iterator<Item = Submission> {
+        self.arrivals().map(|arrival| {
+            let pieces = self.pieces(arrival.request.id);
+            Submission { pieces: (!pieces.is_empty()).then(|| pieces.into()), ..arrival.into() }
+        })
+    }
+
+    /// What a request's prompt begins with; what lies behind is its own.
+    pub fn pieces(&self, request: RequestId) -> Vec<Piece> {
+        match (&self.prefixes, self.rows()) {
+            (Some(prefixes), _) => prefixes.of(request).into_iter().collect(),
+            (None, Some(rows)) => rows.pieces(request.0 as usize).to_vec(),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// Whether prompts say what they have in common.
+    pub fn has_pieces(&self) -> bool {
+        self.prefixes.is_some() || self.rows().is_some_and(Rows::has_pieces)
     }
 
     /// The clients of a closed loop, before they have sent anything; `None` if arrivals depend on no answer.
@@ -155,6 +185,7 @@ pub struct Requests<'a> {
     lengths: Lengths<'a>,
     rows: Option<&'a Rows>,
     max_output_tokens: Option<u32>,
+    prefixes: Option<Prefixes>,
     next: u32,
     end: u32,
 }
@@ -170,6 +201,7 @@ impl Iterator for Requests<'_> {
         let (prompt_tokens, output_tokens) = self.lengths.next()?;
         let cancel_after = self.rows.and_then(|rows| rows.cancel_after(self.next as usize));
         let id = RequestId(self.next);
+        let prompt_tokens = prompt_tokens + self.prefixes.and_then(|of| of.of(id)).map_or(0, |prefix| prefix.count);
         self.next += 1;
         let max_output_tokens = self.max_output_tokens.unwrap_or(output_tokens);
         Some(Arrival {

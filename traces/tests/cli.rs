@@ -36,16 +36,20 @@ fn an_import_counts_what_it_took_and_lists_what_it_could_not() {
     assert_eq!(code, 0, "{stderr}");
     assert_eq!(
         stdout,
-        "m.jsonl: mooncake, 3 records read, 2 kept\n         1 malformed\n         2 values of `hash_ids` not used\n\
+        "m.jsonl: mooncake, 3 records read, 2 kept\n         1 malformed\n\
          written to w.csv: 2 requests, mean prompt 200.0 and output 20.0 tokens, 0.500 per second\n"
     );
     assert_eq!(
         stderr,
-        "m.jsonl, line 2, field `input_length`: must be a whole number of tokens, got the text `?`\n\
+        "m.jsonl: hash_ids are of blocks of 64 tokens, told by the lengths\n\
+         m.jsonl, line 2, field `input_length`: must be a whole number of tokens, got the text `?`\n\
          1 of 3 records are malformed:\n         1 `input_length` must be a whole number of tokens\n"
     );
     let written = std::fs::read_to_string(folder.path().join("w.csv")).unwrap();
-    assert_eq!(written, "prompt_tokens,output_tokens,arrival_s\n100,10,0.000000000\n300,30,2.000000000\n");
+    assert_eq!(
+        written,
+        "prompt_tokens,output_tokens,arrival_s,pieces\n100,10,0.000000000,1:64 2:36\n300,30,2.000000000,\n"
+    );
 }
 
 #[test]
@@ -142,6 +146,7 @@ fn a_generated_file_replays_as_the_scenario_draws_it() {
         requests: Some(RequestCount::try_from(200).unwrap()),
         arrivals: ArrivalsConfig::Poisson { rate_per_s: RatePerS::try_from(4.0).unwrap(), duration_s: None },
         max_total_tokens: TokenCount::PAPER_CONTEXT,
+        shared_prefixes: None,
     };
     let exits = ExitsConfig::Preset { name, correlation: Correlation::try_from(0.3).unwrap() };
     let file = folder.path().join("w.csv");

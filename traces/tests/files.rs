@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use engine::architecture::Family;
+use engine::content::{Piece, Text};
 use engine::request::RequestId;
 use engine::units::{Depth, Nanos};
 use proptest::prelude::*;
@@ -160,6 +161,12 @@ fn cancel_after(prompt_tokens: u32) -> Option<Nanos> {
     prompt_tokens.is_multiple_of(3).then(|| Nanos(u64::from(prompt_tokens) * 1000))
 }
 
+/// Some begin alike.
+fn pieces(prompt_tokens: u32) -> Vec<Piece> {
+    let text = Text::Written(u64::from(prompt_tokens % 3));
+    (!prompt_tokens.is_multiple_of(4)).then_some(Piece { text, first: 0, count: prompt_tokens }).into_iter().collect()
+}
+
 fn write(path: &Path, rows: &[(u32, u64, Vec<u8>)]) {
     let mut writer = FileWriter::create(path, Contents::ALL).unwrap();
     for (prompt_tokens, arrival_ns, depths) in rows {
@@ -170,6 +177,7 @@ fn write(path: &Path, rows: &[(u32, u64, Vec<u8>)]) {
                 output_tokens: exit_depths.len() as u32 + 1,
                 arrival: Nanos(*arrival_ns),
                 cancel_after: cancel_after(*prompt_tokens),
+                pieces: &pieces(*prompt_tokens),
                 exit_depths: &exit_depths,
             })
             .unwrap();
@@ -199,6 +207,7 @@ proptest! {
                 prop_assert_eq!(read.lengths(index), Some((*prompt, depths.len() as u32 + 1)));
                 prop_assert_eq!(read.arrival(index), Some(Nanos(*time_ns)));
                 prop_assert_eq!(read.cancel_after(index), cancel_after(*prompt));
+                prop_assert_eq!(read.pieces(index), pieces(*prompt));
                 let of: Vec<u8> = exits.of(RequestId(index as u32)).iter().map(|depth| depth.0).collect();
                 prop_assert_eq!(&of, depths);
             }
@@ -216,6 +225,23 @@ fn a_client_that_gives_up_is_read_wherever_it_is_said() {
     std::fs::write(&path, "prompt_tokens,output_tokens,cancel_after_s\n4,2,-1\n").unwrap();
     let error = Rows::read(&path, Wanted::default()).unwrap_err().to_string();
     assert!(error.contains("line 2, field `cancel_after_s`: must be seconds since the request's arrival"), "{error}");
+}
+
+#[test]
+fn what_a_prompt_begins_with_must_be_pieces_of_it() {
+    let read = |pieces: &str| {
+        let text = format!("prompt_tokens,output_tokens,pieces\n9,2,\n9,2,{pieces}\n");
+        read_text(&text, LENGTHS).map_err(|error| error.to_string())
+    };
+    let rows = read("7:4 o0@1:5").unwrap();
+    assert_eq!((rows.pieces(0).len(), rows.pieces(1).len()), (0, 2));
+    let error = read("7:4 o0@1:6").unwrap_err();
+    assert!(
+        error.ends_with("line 3, field `pieces`: must have at most the prompt's 9 tokens together, got 10"),
+        "{error}"
+    );
+    let error = read("7").unwrap_err();
+    assert!(error.contains("field `pieces`: must list pieces such as `7:512`"), "{error}");
 }
 
 #[test]

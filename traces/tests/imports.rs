@@ -129,14 +129,16 @@ fn azure_times_are_sorted_and_counted_from_the_first() {
 }
 
 #[test]
-fn mooncake_milliseconds_become_seconds_and_block_ids_are_counted() {
+fn mooncake_milliseconds_become_seconds_and_block_ids_what_prompts_begin_with() {
     let text = "{\"timestamp\": 27000, \"input_length\": 6955, \"output_length\": 52, \"hash_ids\": [46, 47]}\n\
                 {\"timestamp\": 30000.5, \"input_length\": 5, \"output_length\": 6, \"hash_ids\": [1]}\n\
                 {\"timestamp\": null, \"input_length\": 5, \"output_length\": 6}\n\
                 {\"timestamp\": 1, \"input_length\": 5.5, \"output_length\": 6}\n";
     let imported = imported(text, Format::Mooncake);
     assert_eq!((lengths(&imported), arrivals(&imported)), (vec![(6955, 52), (5, 6)], vec![0.0, 3.0005]));
-    assert_eq!(imported.tally.ignored().collect::<Vec<_>>(), [("hash_ids", 3)]);
+    let pieces = [0, 1].map(|row| traces::pieces::to_text(imported.rows.pieces(row)));
+    assert_eq!(pieces, ["46:4096 47:2859", "1:5"]);
+    assert_eq!(imported.remarks.last().unwrap(), "hash_ids are of blocks of 4096 tokens, told by the lengths");
     assert_eq!(
         problems(&imported),
         [
@@ -144,6 +146,19 @@ fn mooncake_milliseconds_become_seconds_and_block_ids_are_counted() {
             "line 4, field `input_length`: must be a whole number of tokens, got 5.5",
         ]
     );
+}
+
+#[test]
+fn block_ids_that_say_nothing_of_tokens_are_counted() {
+    let line = |tokens, ids| {
+        format!("{{\"timestamp\": 1, \"input_length\": {tokens}, \"output_length\": 6, \"hash_ids\": {ids}}}\n")
+    };
+    let named = imported(&line(40, "[\"a\", \"b\"]"), Format::Mooncake);
+    let no_size = imported(&(line(300, "[1, 2, 3]") + &line(100, "[1, 2, 3]")), Format::Mooncake);
+    for (imported, count) in [(named, 2), (no_size, 6)] {
+        assert_eq!(imported.tally.ignored().collect::<Vec<_>>(), [("hash_ids", count)]);
+        assert!(!imported.rows.has_pieces());
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use engine::architecture::Architecture;
 use engine::executor::ExitSource;
 use engine::live::{LiveConfig, LiveExits};
 use engine::request::RequestId;
-use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Prefill, Pressure, SchedulerConfig};
 use engine::units::Depth;
 
 use super::plan::MeasurementPlan;
@@ -39,6 +39,7 @@ pub(super) fn live_config(
         max_num_seqs: slots,
         max_num_batched_tokens: FILL_TOKENS.max(plan.max_prefill_tokens),
         min_free_slots: 1,
+        prefill: Prefill::First,
         max_context_tokens: held_tokens.iter().copied().max().unwrap_or(1),
         r_max: depth,
         r_min: depth,
@@ -49,6 +50,7 @@ pub(super) fn live_config(
             headroom_blocks: 0,
             pressure: Pressure::Reserve,
             boundary_layers: model.prelude_layers + model.coda_layers > 0,
+            prefix_cache: None,
         },
     };
     LiveConfig::new(scheduler, LiveExits::Replay(Arc::new(FullDepth(depth))))

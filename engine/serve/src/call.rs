@@ -38,6 +38,8 @@ pub struct Asked {
     pub ends: Option<Ends>,
     /// Which log-probabilities come along.
     pub logprobs: Option<Logprobs>,
+    /// Whose prefix-cache pages it may take: those of requests with the same salt.
+    pub cache_salt: Option<Arc<str>>,
 }
 
 /// Requests that were asked together, and what comes of them.
@@ -87,6 +89,8 @@ impl Client {
             let submission = Submission {
                 arrival: Arrival { request, output_tokens: asked.max_tokens, cancel_after: None },
                 prompt: Some(asked.prompt),
+                pieces: None,
+                cache_salt: asked.cache_salt,
                 sampling: Some(asked.sampling),
                 exit: asked.exit,
                 ends: asked.ends,

@@ -117,6 +117,7 @@ impl Observer for Told<'_> {
         let outcome = &step.outcome;
         let batch = &outcome.batch;
         self.router.metrics.ran(batch.stage, batch.rows.len(), step.settled.queues);
+        self.router.metrics.reused(step.settled.reuse);
         let mut requests = self.router.requests();
         for scored in &outcome.scores {
             if let (TokenAt::Prompt(_), Some(waiting)) = (scored.at, requests.get(scored.request)) {

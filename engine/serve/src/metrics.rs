@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::batch::Stage;
-use engine::scheduler::Queues;
+use engine::scheduler::{Queues, Reuse};
 use engine::units::{Depth, Nanos};
 
 /// How a request ended.
@@ -55,6 +55,8 @@ struct Figures {
     prompt_tokens: u64,
     output_tokens: u64,
     queues: Queues,
+    /// Tokens that admitted requests needed in the prefix cache, those that were there, and pages that were given up.
+    prefix: [u64; 3],
     kv_blocks: u32,
     first_token: Histogram,
     between_tokens: Histogram,
@@ -70,6 +72,7 @@ impl Metrics {
             prompt_tokens: 0,
             output_tokens: 0,
             queues: Queues::default(),
+            prefix: [0; 3],
             kv_blocks,
             first_token: Histogram::new(SECONDS.to_vec()),
             between_tokens: Histogram::new(SECONDS.to_vec()),
@@ -98,6 +101,13 @@ impl Metrics {
         let mut figures = self.lock();
         figures.rows[stage as usize].add(rows as f64);
         figures.queues = queues;
+    }
+
+    /// What the prefix cache did for a batch.
+    pub(crate) fn reused(&self, reuse: Reuse) {
+        let mut figures = self.lock();
+        let counts = [reuse.prompt_tokens, reuse.hit_tokens, reuse.evicted_pages];
+        figures.prefix.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u64::from(count));
     }
 
     /// A token was made at a depth, so long after the one before it, or after its request's arrival.
@@ -134,6 +144,7 @@ impl Metrics {
             text.sample("requests_total", &format!("outcome=\"{name}\""), figures.over[why as usize] as f64);
         }
         let queues = figures.queues;
+        let [needed, found, evicted] = figures.prefix.map(|count| count as f64);
         for (name, kind, help, value) in [
             ("prompt_tokens_total", "counter", "Tokens of accepted prompts.", figures.prompt_tokens as f64),
             ("output_tokens_total", "counter", "Tokens made.", figures.output_tokens as f64),
@@ -141,6 +152,9 @@ impl Metrics {
             ("requests_waiting", "gauge", "Requests that wait for a slot.", f64::from(queues.prompt)),
             ("kv_blocks_used", "gauge", "KV blocks in use, all planes.", f64::from(queues.kv_used_blocks)),
             ("kv_blocks", "gauge", "KV blocks there are, all planes.", f64::from(figures.kv_blocks)),
+            ("prefix_prompt_tokens_total", "counter", "Tokens that admitted requests needed in the KV cache.", needed),
+            ("prefix_hit_tokens_total", "counter", "Those of them that the prefix cache had.", found),
+            ("prefix_evicted_pages_total", "counter", "Pages of the prefix cache given up for others.", evicted),
         ] {
             text.header(name, kind, help);
             text.sample(name, "", value);

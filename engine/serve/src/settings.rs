@@ -190,6 +190,7 @@ impl Settings {
                 ),
                 arrivals: ArrivalsConfig::Offline,
                 max_total_tokens: tokens(context)?,
+                shared_prefixes: None,
             },
             exits: ExitsConfig::FullDepth,
             scheduler: SchedulerSettings {

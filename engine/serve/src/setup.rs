@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use engine::architecture::Architecture;
+use engine::content::PageKey;
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::inbox::replay;
 use engine::live::cpu::{CpuExecutor, CpuOptions};
@@ -193,7 +194,13 @@ impl Make {
 
     fn config(&self, blocks: impl FnOnce() -> Result<u32, String>) -> Result<SchedulerConfig, String> {
         let blocks = self.settings.given_blocks().map_or_else(blocks, Ok)?;
-        self.settings.config(self.folder.architecture(), self.folder.config.context_tokens, blocks)
+        let architecture = self.folder.architecture();
+        let mut config = self.settings.config(architecture, self.folder.config.context_tokens, blocks)?;
+        if let Some(cache) = &mut config.kv.prefix_cache {
+            let noise_seed = self.folder.config.initial_state.seed();
+            cache.root = PageKey::root(&architecture.name, config.kv.layout, noise_seed);
+        }
+        Ok(config)
     }
 
     /// As many blocks as suffice ([`Settings::wished_blocks`]), within a share of the free memory.

@@ -7,7 +7,7 @@ use super::backend::{Backend, NOT_FINITE, Ran};
 use super::check::check;
 use super::exits::{Decider, ExitError, ExitPolicy};
 use super::sampling::request_seed;
-use super::sequences::Sequence;
+use super::sequences::{Sequence, prompt_of_pieces};
 use super::transcripts::{OutputToken, Transcripts};
 use super::work::Translator;
 use crate::architecture::Architecture;
@@ -284,7 +284,13 @@ impl<B: Backend> Executor for Live<B> {
         };
         sampling.check().map_err(Reject::Sampling)?;
         let decider = self.exits.decider(submission.exit)?;
-        self.sequences.insert(request.id, Sequence::new(submission, sampling, decider));
+        let mut sequence = Sequence::new(submission, sampling, decider);
+        if let (None, Some(pieces)) = (&submission.prompt, &submission.pieces) {
+            let made_up = (self.config.prompt_seed, self.backend.vocab());
+            let prompt = prompt_of_pieces(made_up, &request, pieces, &self.transcripts)?;
+            sequence.prompt = Some(prompt.into());
+        }
+        self.sequences.insert(request.id, sequence);
         Ok(())
     }
 

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use super::backend::Banned;
 use super::exits::Decider;
+use super::transcripts::Transcripts;
+use crate::content::{Piece, Text, whole_prompt};
+use crate::executor::Reject;
 use crate::models::counter::{Stream, below, draw};
 use crate::request::{Request, RequestId};
 use crate::submission::{Ends, Logprobs, Sampling, Submission};
@@ -96,9 +99,40 @@ impl Sequence {
 
 /// A made-up prompt: a function of seed, request and position, so that no order of arrival changes it.
 pub fn random_prompt(seed: u64, request: &Request, vocab: u32) -> Vec<u32> {
-    let RequestId(id) = request.id;
-    let token = |position| below(draw(seed, Stream::Prompts, u64::from(id), u64::from(position)), vocab);
-    (0..request.prompt_tokens).map(token).collect()
+    (0..request.prompt_tokens).map(|position| own_token(seed, request.id, position, vocab)).collect()
+}
+
+/// A made-up prompt that begins with pieces of texts, which are the same in every prompt that has them.
+///
+/// # Errors
+/// It repeats output that no transcript holds.
+pub(super) fn prompt_of_pieces(
+    (seed, vocab): (u64, u32),
+    request: &Request,
+    pieces: &[Piece],
+    transcripts: &Transcripts,
+) -> Result<Vec<u32>, Reject> {
+    let mut ids = Vec::with_capacity(request.prompt_tokens as usize);
+    for Piece { text, first, count } in whole_prompt(pieces, request.id, request.prompt_tokens) {
+        let range = first..first + count;
+        match text {
+            Text::Written(text) => {
+                ids.extend(range.map(|index| below(draw(seed, Stream::Texts, text, u64::from(index)), vocab)));
+            }
+            Text::Prompt(of) => ids.extend(range.map(|position| own_token(seed, of, position, vocab))),
+            Text::Output(of) => {
+                let output = transcripts.find(of).map_or(&[][..], |transcript| &transcript.output);
+                let known = output.get(first as usize..range.end as usize);
+                let needed = range.end;
+                ids.extend_from_slice(known.ok_or(Reject::Output { of, needed, known: output.len() })?);
+            }
+        }
+    }
+    Ok(ids)
+}
+
+fn own_token(seed: u64, RequestId(request): RequestId, position: u32, vocab: u32) -> u32 {
+    below(draw(seed, Stream::Prompts, u64::from(request), u64::from(position)), vocab)
 }
 
 #[cfg(test)]

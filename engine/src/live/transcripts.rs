@@ -60,7 +60,12 @@ impl Transcripts {
         self.by_request.remove(&request);
     }
 
-    /// One request's transcript. Panics if the request was never admitted, or is forgotten.
+    /// One request's transcript, if it was admitted and is not forgotten.
+    pub fn find(&self, request: RequestId) -> Option<&Transcript> {
+        self.by_request.get(&request)
+    }
+
+    /// The same. Panics if the request was never admitted, or is forgotten.
     pub fn get(&self, request: RequestId) -> &Transcript {
         self.by_request.get(&request).unwrap_or_else(|| panic!("request {} has no transcript", request.0))
     }

@@ -26,6 +26,7 @@ pub use work::Work;
 
 use crate::batch::Stage;
 use crate::request::RequestId;
+use crate::scheduler::Reuse;
 use crate::units::Nanos;
 
 /// A finished request.
@@ -157,6 +158,32 @@ pub struct Goodput {
     pub requests_per_s: f64,
 }
 
+/// What a prefix cache saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PrefixCacheMetrics {
+    /// Tokens that admitted requests found in the cache, and that were not prefilled.
+    pub hit_tokens: u64,
+    /// Tokens that they needed there: prompts, after a recompute also what had been made.
+    pub prompt_tokens: u64,
+    /// The one over the other; zero without any.
+    pub hit_rate: f64,
+    /// Hit tokens in pages that hold outputs, whose tokens may have left early.
+    pub generated_hit_tokens: u64,
+    /// Pages that were given up for others.
+    pub evicted_pages: u64,
+}
+
+impl PrefixCacheMetrics {
+    /// Adds what happened for a batch.
+    fn add(&mut self, reuse: Reuse) {
+        self.hit_tokens += u64::from(reuse.hit_tokens);
+        self.prompt_tokens += u64::from(reuse.prompt_tokens);
+        self.generated_hit_tokens += u64::from(reuse.generated_hit_tokens);
+        self.evicted_pages += u64::from(reuse.evicted_pages);
+        self.hit_rate = self.hit_tokens as f64 / self.prompt_tokens.max(1) as f64;
+    }
+}
+
 /// Everything that is measured of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunMetrics {
@@ -205,6 +232,9 @@ pub struct RunMetrics {
     pub work: Option<Work>,
     /// Largest number of core blocks in use.
     pub kv_peak_blocks: u32,
+    /// What the prefix cache saved, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix_cache: Option<PrefixCacheMetrics>,
     /// When the first request that is served arrived.
     pub first_arrival_s: f64,
     /// From there to the last arrival of one; zero offline.

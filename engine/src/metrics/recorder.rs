@@ -8,11 +8,13 @@ use super::arrivals::Arrivals;
 use super::latency::Latency;
 use super::replicas::Tally;
 use super::series::{Sample, Series};
-use super::{Goodput, RequestCounts, RequestRecord, RunMetrics, Slo, StageTotals, SteadyWindow, Work};
-use crate::batch::{Outcome, Row, RowOutcome, Stage};
+use super::{
+    Goodput, PrefixCacheMetrics, RequestCounts, RequestRecord, RunMetrics, Slo, StageTotals, SteadyWindow, Work,
+};
+use crate::batch::{Row, RowOutcome, Stage};
 use crate::event_loop::{Refused, Step};
 use crate::request::{Arrival, Request, RequestId};
-use crate::scheduler::Queues;
+use crate::scheduler::{Queues, Reuse};
 use crate::units::Nanos;
 
 /// Collects a run's metrics.
@@ -34,6 +36,7 @@ pub struct Recorder {
     work: Work,
     series: Series,
     kv_peak_blocks: u32,
+    prefix_cache: Option<PrefixCacheMetrics>,
     arrivals: Arrivals,
     /// When the prompt queue was last seen empty, and when that was before the last arrival.
     empty: Option<Nanos>,
@@ -68,6 +71,8 @@ pub struct Latencies {
 #[derive(Clone, Copy, Debug, Default)]
 struct Live {
     request: Request,
+    /// Tokens of its prompt that were in the cache when it was first admitted.
+    found: u32,
     sent: Nanos,
     admitted: Nanos,
     first_token: Nanos,
@@ -103,6 +108,7 @@ impl Recorder {
             work: Work::default(),
             series: Series::new(),
             kv_peak_blocks: 0,
+            prefix_cache: None,
             arrivals: Arrivals::new(),
             empty: None,
             emptied: None,
@@ -148,7 +154,7 @@ impl Recorder {
 
     /// Takes a step, as [`crate::event_loop::Observer::step`] does.
     pub fn step(&mut self, step: &Step) {
-        self.record(&step.outcome, step.settled.queues, 0);
+        self.record(step, step.settled.queues, 0);
     }
 
     /// Takes a step of one of several engines; those of all in order of their ends.
@@ -156,14 +162,20 @@ impl Recorder {
         let Some(tally) = &mut self.replicas else { return self.step(step) };
         let slots = self.max_num_seqs as usize / tally.count();
         let queues = tally.step(replica, step);
-        self.record(&step.outcome, queues, replica * slots);
+        self.record(step, queues, replica * slots);
     }
 
     /// `queues` are all engines', and the batch's slots lie behind `first_slot` others'.
-    fn record(&mut self, outcome: &Outcome, queues: Queues, first_slot: usize) {
+    fn record(&mut self, Step { outcome, settled }: &Step, queues: Queues, first_slot: usize) {
         let (batch, now) = (&outcome.batch, outcome.finished);
         for (slot, request) in batch.admitted() {
-            self.admit(first_slot + slot.index(), request, outcome.started);
+            // What of its prompt is not run was found.
+            let first = batch.rows.iter().find(|row| row.slot == slot && batch.stage == Stage::Prefill);
+            let found = first.map_or(0, |row| row.span.first);
+            self.admit(first_slot + slot.index(), request, found, outcome.started);
+        }
+        if settled.reuse != Reuse::default() {
+            self.prefix_cache.get_or_insert_default().add(settled.reuse);
         }
         let totals = &mut self.stages[batch.stage as usize];
         totals.steps += 1;
@@ -240,6 +252,7 @@ impl Recorder {
             replicas: self.replicas.as_ref().map(|tally| tally.metrics(makespan_s)),
             work: (!self.is_from_outside()).then_some(self.work),
             kv_peak_blocks: self.kv_peak_blocks,
+            prefix_cache: self.prefix_cache,
             first_arrival_s: start.as_secs(),
             arrival_window_s: self.arrivals.window().as_secs(),
             judged: self.arrivals.judged(self.emptied),
@@ -262,7 +275,7 @@ impl Recorder {
         })
     }
 
-    fn admit(&mut self, slot: usize, request: Request, now: Nanos) {
+    fn admit(&mut self, slot: usize, request: Request, found: u32, now: Nanos) {
         let new = match self.take(request.id) {
             Some(live) => Live { preemptions: live.preemptions + 1, ..live },
             None => {
@@ -270,7 +283,7 @@ impl Recorder {
                 let waiting = self.sent.iter().position(|&(waiting, _)| waiting == request.id);
                 let Some((_, sent)) = waiting.and_then(|at| self.sent.remove(at)) else { return };
                 self.closed = Some((now, self.output_tokens));
-                Live { request, sent, admitted: now, ..Live::default() }
+                Live { request, found, sent, admitted: now, ..Live::default() }
             }
         };
         // Whoever is still in the slot lost it before it finished.
@@ -310,7 +323,7 @@ impl Recorder {
         live.tokens += 1;
         if live.tokens == 1 {
             live.first_token = now;
-            self.work.add_prompt(live.request.prompt_tokens);
+            self.work.add_prompt(live.request.prompt_tokens, live.found);
         } else {
             self.latencies.itl.record(now - live.last_token);
             // The token that prefill makes after a recompute ran at full depth; only decode steps have exits.

@@ -49,6 +49,7 @@ impl Tally {
             prompt: sum.prompt + queues.prompt,
             resident: sum.resident + queues.resident,
             kv_used_blocks: sum.kv_used_blocks.saturating_add(queues.kv_used_blocks),
+            kv_cached_blocks: sum.kv_cached_blocks.saturating_add(queues.kv_cached_blocks),
         })
     }
 

@@ -4,12 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Depth;
 
-/// Sums over a run's tokens that no schedule can change: what a preemption makes again is in none of them.
+/// Sums over a run's tokens that no schedule can change: what a preemption makes again is in none of them. What a prefix cache
+/// finds is in none either, and depends on who ran before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// Prompts, each of which made a first token.
     pub prompts: u64,
-    /// Tokens of the prompts.
+    /// Tokens of the prompts, but for those that were found in a prefix cache.
     pub prompt_tokens: u64,
     /// (token, KV entry) pairs of causal attention over the prompts.
     pub prompt_pairs: u64,
@@ -24,12 +25,13 @@ pub struct Work {
 }
 
 impl Work {
-    /// Adds a request's prompt.
-    pub fn add_prompt(&mut self, tokens: u32) {
-        let tokens = u64::from(tokens);
+    /// Adds a request's prompt, the first `found` tokens of which need not run.
+    pub fn add_prompt(&mut self, tokens: u32, found: u32) {
+        let pairs = |tokens: u64| tokens * (tokens + 1) / 2;
+        let (tokens, found) = (u64::from(tokens), u64::from(found));
         self.prompts += 1;
-        self.prompt_tokens += tokens;
-        self.prompt_pairs += tokens * (tokens + 1) / 2;
+        self.prompt_tokens += tokens - found;
+        self.prompt_pairs += pairs(tokens) - pairs(found);
     }
 
     /// Adds a decoded token that left at `depth` and attends to `context` KV entries.

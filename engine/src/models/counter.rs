@@ -14,6 +14,8 @@ pub enum Stream {
     InitialState = 3,
     /// The noise that chooses tokens.
     Sampling = 4,
+    /// Texts that seeded prompts have in common.
+    Texts = 5,
 }
 
 /// 2^64 over the golden ratio: neighbouring counters land far apart.

@@ -24,6 +24,14 @@ pub enum InitialState {
 }
 
 impl InitialState {
+    /// The seed of its noise.
+    pub fn seed(self) -> Option<u64> {
+        match self {
+            Self::Zero => None,
+            Self::Noise { seed } => Some(seed),
+        }
+    }
+
     /// One channel of s_0 at a position, before rounding to the storage type; `std` is the model's
     /// ([`crate::architecture::Architecture::noise_std`]).
     pub fn value(self, position: u32, channel: u32, std: f32) -> f32 {

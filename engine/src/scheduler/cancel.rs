@@ -10,7 +10,7 @@ impl Scheduler {
     /// One that waits, is parked or has its prompt part done gives its pages back at once. A row that runs is dropped when
     /// its batch settles.
     pub fn cancel(&mut self, request: RequestId) -> bool {
-        let waiting = self.waiting.iter().position(|waiting| waiting.id == request);
+        let waiting = self.waiting.iter().position(|waiting| waiting.request.id == request);
         let parked = self.preempted.iter().position(|preempted| preempted.request.id == request);
         if let Some(at) = waiting {
             self.waiting.remove(at);

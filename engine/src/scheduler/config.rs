@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StageCosts;
 use crate::architecture::Architecture;
+use crate::content::PageKey;
 use crate::layout::Layout;
 use crate::units::Depth;
 
@@ -92,6 +93,43 @@ pub enum Pressure {
     Offload,
 }
 
+/// What prompts and decode steps leave to each other. A decode step is a core step; in continuous batching a `forward`, and in
+/// `no_refill`, which prefills between cohorts only, a cohort's prelude.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Prefill {
+    /// Whoever can be admitted is prefilled first: the shortest time to the first token.
+    #[default]
+    First,
+    /// At most so many prefill batches between two decode steps.
+    Share(u32),
+    /// One prefill batch between two decode steps, of at most so many tokens.
+    Interleave(u32),
+}
+
+impl Prefill {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    fn is_first(&self) -> bool {
+        *self == Self::First
+    }
+
+    /// Prefill batches between two decode steps, if there is anything to decode.
+    pub(super) fn batches_max(self) -> u32 {
+        match self {
+            Self::First => u32::MAX,
+            Self::Share(batches) => batches,
+            Self::Interleave(_) => 1,
+        }
+    }
+
+    /// Tokens of a prefill batch, of the `most` that it may have, if there is anything to decode.
+    pub(super) fn tokens_max(self, most: u32) -> u32 {
+        match self {
+            Self::First | Self::Share(_) => most,
+            Self::Interleave(tokens) => tokens.min(most),
+        }
+    }
+}
+
 /// The KV pool.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KvConfig {
@@ -107,6 +145,40 @@ pub struct KvConfig {
     pub pressure: Pressure,
     /// The model has attention layers outside the loop.
     pub boundary_layers: bool,
+    /// Which pages are kept for requests that begin alike; none without.
+    // Keys of journals are made of settings: those that nobody sets are left out, so that older journals hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix_cache: Option<PrefixCache>,
+}
+
+/// Pages that outlive their requests.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PrefixCache {
+    /// Which are published.
+    pub pages: CachedPages,
+    /// What all chains of keys begin with.
+    pub root: PageKey,
+}
+
+/// Which pages a prefix cache publishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CachedPages {
+    /// Those that hold nothing but a prompt, whose tokens have all run at full depth.
+    Prompt,
+    /// Those of outputs as well. Their tokens may have left early, so that adopting them is another computation than
+    /// prefilling them.
+    PromptAndOutput,
+}
+
+impl CachedPages {
+    /// The name in scenarios and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::PromptAndOutput => "prompt_and_output",
+        }
+    }
 }
 
 /// Everything that a schedule depends on.
@@ -124,6 +196,9 @@ pub struct SchedulerConfig {
     pub max_num_batched_tokens: u32,
     /// S: free slots that a prefill waits for.
     pub min_free_slots: u32,
+    /// What prompts leave to decode steps.
+    #[serde(skip_serializing_if = "Prefill::is_first")]
+    pub prefill: Prefill,
     /// Prompt plus output at most; longer requests are refused.
     pub max_context_tokens: u32,
     /// Loops at full depth.
@@ -155,6 +230,7 @@ impl SchedulerConfig {
             max_num_seqs: 64,
             max_num_batched_tokens: 8192,
             min_free_slots: 8,
+            prefill: Prefill::First,
             max_context_tokens: 16_384,
             r_max: model.r_max,
             r_min: model.r_min,
@@ -165,6 +241,7 @@ impl SchedulerConfig {
                 headroom_blocks: 0,
                 pressure: Pressure::Reserve,
                 boundary_layers: model.has_boundary_layers(),
+                prefix_cache: None,
             },
         }
     }
@@ -193,6 +270,10 @@ impl SchedulerConfig {
             "min_free_slots",
             format_args!("must be between 1 and max_num_seqs = {w}, got {s}"),
         )?;
+        if let Prefill::Share(0) | Prefill::Interleave(0) = self.prefill {
+            let reason = format_args!("prompts need at least one batch, of at least one token: got 0");
+            return ensure(false, "prefill", reason);
+        }
         if let Mode::Refill { min_coda_batch: k } = self.mode {
             ensure(
                 (1..=w).contains(&k),

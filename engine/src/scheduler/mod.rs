@@ -13,18 +13,22 @@ mod cancel;
 mod coda;
 mod config;
 mod costs;
+mod prefix;
 mod pressure;
 mod route;
 
 use std::collections::VecDeque;
 
 pub use config::{
-    ConfigError, Finish, KvConfig, MAX_KV_BLOCKS, MAX_NUM_SEQS, Mode, Overlap, Pressure, SchedulerConfig,
+    CachedPages, ConfigError, Finish, KvConfig, MAX_KV_BLOCKS, MAX_NUM_SEQS, Mode, Overlap, Prefill, PrefixCache,
+    Pressure, SchedulerConfig,
 };
 pub use costs::StageCosts;
+pub use prefix::Reuse;
 
 use self::coda::CodaTiming;
 use crate::batch::{Batch, Emits, Input, Outcome, Row, Slot, Span, Stage};
+use crate::content::{Chain, Content};
 use crate::kv::KvCache;
 use crate::request::{Request, RequestId};
 use crate::units::{Depth, Nanos};
@@ -37,7 +41,7 @@ pub struct Scheduler {
     sequences: Vec<Sequence>,
     free_slots: Vec<Slot>,
     /// Q_P: never admitted.
-    waiting: VecDeque<Request>,
+    waiting: VecDeque<Waiting>,
     /// Q_P, ahead of `waiting`: preempted, oldest first.
     preempted: VecDeque<Preempted>,
     /// The sequence whose prompt is part done.
@@ -55,6 +59,8 @@ pub struct Scheduler {
     heavy_in_flight: u32,
     core_in_flight: u32,
     next_id: u64,
+    /// Prefill batches since the last decode step.
+    prefills: u32,
     /// Batches that are done.
     completed: u64,
     /// Requests that are over, each with the number of batches that were launched before.
@@ -62,6 +68,18 @@ pub struct Scheduler {
     settled: VecDeque<Settled>,
     late_rows: u64,
     preemptions: u64,
+    /// What the prefix cache did since the last batch that was issued, but for evictions.
+    reuse: Reuse,
+    /// Pages that had been evicted by then.
+    evicted: u64,
+}
+
+/// A request that was never admitted.
+#[derive(Debug)]
+struct Waiting {
+    request: Request,
+    /// The keys of its pages, where there is a prefix cache and they can be known.
+    chain: Option<Box<Chain>>,
 }
 
 /// A resident sequence.
@@ -75,6 +93,12 @@ struct Sequence {
     generated: u32,
     /// Position of the last known token, which is the next decode step's input.
     position: u32,
+    /// Its first tokens, as many as have run and serve every loop.
+    covered: u32,
+    /// Its first pages, as many as were published or found to be.
+    published: u32,
+    /// The keys of its pages, where there is a prefix cache and they can be known.
+    chain: Option<Box<Chain>>,
     /// How often it was truncated; no policy does so yet.
     epoch: u32,
     /// The exit depth of the token in the making, once an outcome told it.
@@ -90,11 +114,13 @@ const NOBODY: Request =
     Request { id: RequestId(u32::MAX), arrival: Nanos::ZERO, prompt_tokens: 1, max_output_tokens: 1 };
 
 /// A sequence that lost its slot.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Preempted {
     request: Request,
     generated: u32,
     offloaded: bool,
+    covered: u32,
+    chain: Option<Box<Chain>>,
 }
 
 /// The batch whose effects are not settled yet.
@@ -106,6 +132,8 @@ struct Pending {
     rows: Vec<Row>,
     /// Some row's exit has to be learnt before the batch can be settled.
     undecided: bool,
+    /// What the prefix cache did for it.
+    reuse: Reuse,
 }
 
 /// Queue lengths and pool use after a batch was settled.
@@ -123,6 +151,8 @@ pub struct Queues {
     pub resident: u32,
     /// Core blocks in use.
     pub kv_used_blocks: u32,
+    /// Core blocks that the prefix cache keeps beside those in use.
+    pub kv_cached_blocks: u32,
 }
 
 /// A settled batch: what the paper's stage traces show of it.
@@ -132,6 +162,8 @@ pub struct Settled {
     pub id: u64,
     /// Core: rows that left the loop.
     pub exits: u32,
+    /// What the prefix cache did for it.
+    pub reuse: Reuse,
     /// Queues afterwards.
     pub queues: Queues,
 }
@@ -163,8 +195,9 @@ impl Scheduler {
         config.check()?;
         let KvConfig { layout, blocks, block_tokens, .. } = config.kv;
         let slots = config.max_num_seqs;
+        let kv = KvCache::new(blocks, block_tokens, layout.planes(config.r_max), slots);
         Ok(Self {
-            kv: KvCache::new(blocks, block_tokens, layout.planes(config.r_max), slots),
+            kv: if config.kv.prefix_cache.is_some() { kv.with_prefix_cache() } else { kv },
             sequences: vec![Sequence::new(NOBODY, 0); slots as usize],
             free_slots: (0..slots).rev().map(Slot).collect(),
             waiting: VecDeque::new(),
@@ -182,11 +215,14 @@ impl Scheduler {
             heavy_in_flight: 0,
             core_in_flight: 0,
             next_id: 0,
+            prefills: 0,
             completed: 0,
             gone: VecDeque::new(),
             settled: VecDeque::new(),
             late_rows: 0,
             preemptions: 0,
+            reuse: Reuse::default(),
+            evicted: 0,
             config,
         })
     }
@@ -196,11 +232,19 @@ impl Scheduler {
         &self.config
     }
 
-    /// Queues a request.
+    /// Queues a request that has nothing in common with others.
     ///
     /// # Errors
     /// The request can never fit, or is none; it is forgotten and everything else goes on.
     pub fn arrive(&mut self, request: Request) -> Result<(), Refusal> {
+        self.arrive_with(request, None)
+    }
+
+    /// Queues a request, with what is known of its tokens for the prefix cache.
+    ///
+    /// # Errors
+    /// The request can never fit, or is none; it is forgotten and everything else goes on.
+    pub fn arrive_with(&mut self, request: Request, content: Option<Content>) -> Result<(), Refusal> {
         let Request { id, prompt_tokens, max_output_tokens, .. } = request;
         if prompt_tokens == 0 || max_output_tokens == 0 {
             return Err(Refusal::Empty { prompt_tokens, max_output_tokens });
@@ -216,7 +260,9 @@ impl Scheduler {
         if needed > total {
             return Err(Refusal::Pool { prompt_tokens, max_output_tokens, needed, total });
         }
-        self.waiting.push_back(request);
+        let content = content.filter(|_| self.config.kv.prefix_cache.is_some());
+        let chain = content.map(|content| Box::new(Chain::new(content, id, prompt_tokens)));
+        self.waiting.push_back(Waiting { request, chain });
         Ok(())
     }
 
@@ -253,6 +299,9 @@ impl Scheduler {
         self.in_flight -= 1;
         self.completed += 1;
         self.heavy_in_flight -= u32::from(is_heavy(stage));
+        if stage.has_head() {
+            self.learn_ids(outcome);
+        }
         match stage {
             Stage::Core => {
                 self.core_in_flight -= 1;
@@ -299,6 +348,7 @@ impl Scheduler {
             prompt: self.prompt_queue_len() as u32,
             resident: self.resident(),
             kv_used_blocks: self.kv.used_blocks() as u32,
+            kv_cached_blocks: self.kv.cached_blocks() as u32,
         }
     }
 
@@ -331,22 +381,28 @@ impl Scheduler {
         }
     }
 
+    /// Panics unless every page of the pool is free, held or published, and found by its key. It takes as long as the pool.
+    pub fn check_pool(&self) {
+        self.kv.check_all();
+    }
+
     /// The stage with the highest priority that has work.
-    fn choose(&self) -> Option<Stage> {
+    fn choose(&mut self) -> Option<Stage> {
         let decode = !self.decode_queue.is_empty();
         let core = !self.core_queue.is_empty();
         let coda = !self.coda_queue.is_empty();
         match self.config.mode {
-            Mode::ContinuousBatching => self.admission().or(decode.then_some(Stage::Forward)),
+            Mode::ContinuousBatching => self.admission_in_turn(decode).or(decode.then_some(Stage::Forward)),
             Mode::NoRefill if core => Some(Stage::Core),
             Mode::NoRefill if coda => Some(Stage::Coda),
-            Mode::NoRefill => self.admission().or(decode.then_some(Stage::Prelude)),
+            Mode::NoRefill => self.admission_in_turn(decode).or(decode.then_some(Stage::Prelude)),
             Mode::Refill { .. } | Mode::AdaptiveRefill(_) if decode => Some(Stage::Prelude),
             Mode::Refill { min_coda_batch } if self.coda_queue.len() >= min_coda_batch as usize => Some(Stage::Coda),
             Mode::AdaptiveRefill(_) if coda && self.coda_is_due() => Some(Stage::Coda),
             // A coda smaller than K runs when nothing else can, so that the tail cannot deadlock.
             Mode::Refill { .. } | Mode::AdaptiveRefill(_) => {
-                self.admission().or(core.then_some(Stage::Core)).or(coda.then_some(Stage::Coda))
+                let prompts = self.admission_in_turn(core || coda);
+                prompts.or(core.then_some(Stage::Core)).or(coda.then_some(Stage::Coda))
             }
         }
     }
@@ -381,7 +437,13 @@ impl Scheduler {
         let id = self.next_id;
         self.next_id += 1;
         let kept = if matches!(stage, Stage::Prefill | Stage::Restore) { rows.clone() } else { Vec::new() };
-        self.pending = Some(Pending { id, stage, rows: kept, undecided });
+        match (stage, self.config.mode) {
+            (Stage::Prefill, _) => self.prefills += 1,
+            (Stage::Core | Stage::Forward, _) | (Stage::Prelude, Mode::NoRefill) => self.prefills = 0,
+            _ => {}
+        }
+        let reuse = self.take_reuse();
+        self.pending = Some(Pending { id, stage, rows: kept, undecided, reuse });
         Batch { id, stage, rows, edits: Vec::new() }
     }
 
@@ -424,6 +486,9 @@ impl Sequence {
             prefilled: 0,
             generated,
             position: known - 1,
+            covered: 0,
+            published: 0,
+            chain: None,
             epoch: 0,
             leaves_after: None,
             ended_with: None,

@@ -65,19 +65,18 @@ impl Scheduler {
 
     /// Gives up the slot and blocks of a sequence and queues it ahead of new requests, oldest first.
     fn park(&mut self, slot: Slot) {
-        let sequence = &self.sequences[slot.index()];
+        let Sequence { request, generated, covered, chain, .. } = self.release(slot);
         let offloaded = self.config.kv.pressure == Pressure::Offload;
-        let parked = Preempted { request: sequence.request, generated: sequence.generated, offloaded };
-        let at = self.preempted.partition_point(|other| other.request.id < parked.request.id);
-        self.preempted.insert(at, parked);
+        let at = self.preempted.partition_point(|other| other.request.id < request.id);
+        self.preempted.insert(at, Preempted { request, generated, offloaded, covered, chain });
         self.preemptions += 1;
-        self.release(slot);
     }
 
-    /// Frees a slot and its blocks. Batches run in order, so those in flight are done before a new owner writes.
-    pub(super) fn release(&mut self, slot: Slot) {
-        self.kv.release(slot);
+    /// Frees a slot and its blocks, and says who had it. Batches run in order, so those in flight are done before a new owner
+    /// writes.
+    pub(super) fn release(&mut self, slot: Slot) -> Sequence {
+        self.leave_behind(slot);
         self.free_slots.push(slot);
-        self.sequences[slot.index()] = Sequence::new(NOBODY, 0);
+        std::mem::replace(&mut self.sequences[slot.index()], Sequence::new(NOBODY, 0))
     }
 }

@@ -1,7 +1,7 @@
 //! Where the rows of a settled batch go.
 
 use super::{Scheduler, Settled};
-use crate::batch::{Emits, Input, Row, Slot, Stage};
+use crate::batch::{Emits, Input, Row, Slot, Span, Stage};
 use crate::units::Depth;
 
 impl Scheduler {
@@ -18,11 +18,12 @@ impl Scheduler {
             Stage::Restore => self.settle_restore(&pending.rows),
         };
         let queues = self.queues();
-        self.settled.push_back(Settled { id: pending.id, exits, queues });
+        self.settled.push_back(Settled { id: pending.id, exits, reuse: pending.reuse, queues });
     }
 
     fn settle_prefill(&mut self, rows: &[Row]) -> u32 {
         for row in rows {
+            self.cover(row.slot, row.span, row.depth);
             if row.emits == Emits::Last {
                 if self.goes_on(row.slot) {
                     self.decode_queue.push(row.slot);
@@ -36,6 +37,7 @@ impl Scheduler {
 
     fn settle_restore(&mut self, rows: &[Row]) -> u32 {
         for row in rows {
+            self.publish(row.slot);
             if !self.drops_late(row.slot) {
                 self.decode_queue.push(row.slot);
             }
@@ -85,6 +87,7 @@ impl Scheduler {
         // Put back empty, as in the prelude.
         let mut rows = std::mem::take(&mut self.coda_queue);
         for row in rows.drain(..) {
+            self.cover(row.slot, row.span, row.depth);
             if self.goes_on(row.slot) {
                 self.decode_queue.push(row.slot);
             }
@@ -95,7 +98,10 @@ impl Scheduler {
 
     fn settle_forward(&mut self) -> u32 {
         let mut slots = std::mem::take(&mut self.decode_queue);
-        slots.retain(|&slot| self.goes_on(slot));
+        slots.retain(|&slot| {
+            self.cover(slot, Span::one(self.sequences[slot.index()].position), self.config.r_max);
+            self.goes_on(slot)
+        });
         self.decode_queue = slots;
         0
     }

@@ -16,6 +16,9 @@ mod harness;
 #[path = "../families/made_up.rs"]
 mod made_up;
 mod per_request;
+mod prefix_cache;
+#[path = "../prefixes/mod.rs"]
+mod prefixes;
 mod refusals;
 mod scores;
 mod serve;

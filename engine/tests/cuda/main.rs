@@ -7,4 +7,7 @@ mod conformance;
 mod harness;
 #[path = "../families/made_up.rs"]
 mod made_up;
+mod prefix_cache;
+#[path = "../prefixes/mod.rs"]
+mod prefixes;
 mod serving;

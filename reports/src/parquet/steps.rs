@@ -28,6 +28,9 @@ columns!(StepColumns {
     prompt_queue: U32,
     resident: U32,
     kv_used_blocks: U32,
+    kv_cached_blocks: U32,
+    hit_tokens: U32,
+    evicted_pages: U32,
 });
 
 /// Writes `steps.parquet`, step by step; several schedulers share the file.
@@ -75,6 +78,9 @@ impl StepsWriter {
             columns.prompt_queue.push(queues.prompt);
             columns.resident.push(queues.resident);
             columns.kv_used_blocks.push(queues.kv_used_blocks);
+            columns.kv_cached_blocks.push(queues.kv_cached_blocks);
+            columns.hit_tokens.push(step.settled.reuse.hit_tokens);
+            columns.evicted_pages.push(step.settled.reuse.evicted_pages);
         })
     }
 

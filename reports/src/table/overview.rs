@@ -63,6 +63,8 @@ fn device(report: &Report) -> Vec<Option<TableRow>> {
         row(report, d::IMBALANCE, |run| run.metrics.replicas.as_ref().map(|replicas| number(replicas.imbalance))),
         row(report, d::PREFILL_SHARE, |run| inside(run, run.metrics.prefill_share).map(percent)),
         row(report, d::KV_PEAK, |run| inside(run, run.kv_peak_share()).map(percent)),
+        row(report, d::PREFIX_HIT_RATE, |run| run.metrics.prefix_cache.map(|cache| percent(cache.hit_rate))),
+        row(report, d::EVICTED_PAGES, |run| run.metrics.prefix_cache.map(|cache| count(cache.evicted_pages))),
     ]
 }
 

@@ -34,7 +34,7 @@ enum Command {
     Capacity(capacity::CapacityArguments),
     /// Compares architectures on a datasheet's GPU: costs, KV, bounds and simulated speed-ups.
     Explore(explore::ExploreArguments),
-    /// Picks scheduler mode, W, K and S, and says why.
+    /// Picks scheduler mode, W, K, S and the share of prompts, and says why.
     Tune(tune::TuneArguments),
     /// Runs every point of the scenario's `sweep`, or goes on where it was stopped.
     Sweep(sweep::SweepArguments),

@@ -34,7 +34,8 @@ pub(crate) fn recorded(
     dir: &Path,
 ) -> Result<(FileWriter, Exits), TracesError> {
     let allowed = AllowedExits { family: plan.model.family, min: planned.config.r_min, max: planned.config.r_max };
-    let mut file = FileWriter::create(&recording(planned, dir), Contents::ALL)?;
+    let contents = Contents { pieces: plan.workload.has_pieces(), ..Contents::ALL };
+    let mut file = FileWriter::create(&recording(planned, dir), contents)?;
     let mut replayed = replay::RecordedExits::default();
     for arrival in plan.workload.arrivals() {
         let full = vec![planned.config.r_max; arrival.output_tokens as usize];
@@ -46,6 +47,7 @@ pub(crate) fn recorded(
             output_tokens: arrival.output_tokens,
             arrival: arrival.request.arrival,
             cancel_after: arrival.cancel_after,
+            pieces: &plan.workload.pieces(arrival.request.id),
             exit_depths,
         })?;
         exit_depths.iter().try_for_each(|depth| allowed.check(*depth))?;

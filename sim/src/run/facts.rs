@@ -14,7 +14,7 @@ pub fn facts(plan: &Plan) -> Vec<(String, String)> {
     let (scenario, model) = (&plan.scenario, &plan.model);
     let layers = format!("{}-{}-{}", model.prelude_layers, model.core_layers, model.coda_layers);
     let layout = scenario.kv.layout;
-    let facts = [
+    let mut facts = vec![
         ("model", format!("{} ({layers} layers, {} loops)", model.name, model.r_max)),
         ("profile", plan.profile.name.clone()),
         ("requests", plan.workload.requests().to_string()),
@@ -22,7 +22,10 @@ pub fn facts(plan: &Plan) -> Vec<(String, String)> {
         ("seed", scenario.seed.to_string()),
         ("revision", REVISION.into()),
     ];
-    facts.map(|(name, value)| (name.into(), value)).into()
+    if let Some(cache) = scenario.kv.prefix_cache {
+        facts.push(("prefix cache", format!("pages of {}", cache.pages.name().replace('_', " "))));
+    }
+    facts.into_iter().map(|(name, value)| (name.into(), value)).collect()
 }
 
 /// What a reader must know to judge the run.

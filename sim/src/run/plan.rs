@@ -1,19 +1,21 @@
 //! From a scenario to what is run: every default filled in, every contradiction found.
 
 use engine::architecture::Architecture;
+use engine::content::PageKey;
 use engine::layout::Layout;
 use engine::metrics::Slo;
 use engine::models::criterion::Criterion;
 use engine::models::gate::GateError;
+use engine::models::initial_state::InitialState;
 use engine::profile::{Buckets, DeviceSpec, Profile};
-use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, SchedulerConfig};
+use engine::scheduler::{ConfigError, Finish, KvConfig, Mode, Overlap, PrefixCache, SchedulerConfig};
 use engine::units::Depth;
 use traces::{AllowedExits, ArrivalsConfig, Exits, ExitsConfig, TracesError, Workload};
 
 use crate::run::horizon;
 use crate::run::shipped;
 use crate::scenario::numbers::{Count, Reached, Share};
-use crate::scenario::{FinishSettings, ModeName, ProfileChoice, Scenario, SchedulerEntry};
+use crate::scenario::{FinishSettings, ModeName, PrefixCacheSettings, ProfileChoice, Scenario, SchedulerEntry};
 
 /// A scenario, ready to run.
 #[derive(Clone, Debug)]
@@ -218,6 +220,7 @@ fn blame(error: &TracesError) -> &'static str {
         E::NeedsFile { what: "workload.scheduler" } | E::UnknownScheduler { .. } | E::NoSchedulers { .. } => {
             "workload.scheduler"
         }
+        E::PrefixesTwice { .. } => "workload.shared_prefixes",
         E::NeedsFile { .. } | E::TooMany { .. } | E::TooLate { .. } | E::NoRequests => "workload.arrivals",
         E::Filter { .. } => "workload.max_total_tokens",
         E::NoLengths | E::Endless | E::Number { .. } => "workload",
@@ -370,6 +373,7 @@ fn config(scenario: &Scenario, model: &Architecture, mode: Mode) -> SchedulerCon
         max_num_seqs: settings.max_num_seqs.0,
         max_num_batched_tokens: settings.max_num_batched_tokens.0,
         min_free_slots: settings.min_free_slots.map_or(1, |slots| slots.0),
+        prefill: settings.prefill.policy(),
         max_context_tokens: settings.max_context_tokens.0,
         r_max: model.r_max,
         r_min: r_min(scenario, model),
@@ -380,6 +384,10 @@ fn config(scenario: &Scenario, model: &Architecture, mode: Mode) -> SchedulerCon
             headroom_blocks: (kv.headroom.0 * f64::from(kv.blocks.0)) as u64,
             pressure: kv.pressure,
             boundary_layers: model.has_boundary_layers(),
+            prefix_cache: kv.prefix_cache.map(|PrefixCacheSettings { pages }| {
+                let noise_seed = scenario.live.initial_state.and_then(InitialState::seed);
+                PrefixCache { pages, root: PageKey::root(&model.name, kv.layout, noise_seed) }
+            }),
         },
     }
 }

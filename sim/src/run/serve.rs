@@ -5,12 +5,11 @@ use std::ops::ControlFlow;
 use engine::closed_loop::Clients;
 use engine::event_loop::{self, Observer, Refused, Step};
 use engine::executor::{Clock, Executor, VirtualClock};
-use engine::inbox::{Inbox, replay};
+use engine::inbox::{Inbox, Replay};
 use engine::metrics::{Recorder, RequestRecord};
 use engine::models::criterion::Criterion;
 use engine::request::{Arrival, RequestId};
 use engine::scheduler::Scheduler;
-use engine::submission::Submission;
 use engine::units::Nanos;
 use traces::Exits;
 
@@ -102,10 +101,10 @@ pub fn serve_on<X: Executor, S: Sink>(
 
 /// The plan's requests: at their arrivals, or from clients who wait for answers.
 pub(super) fn inbox<'a>(plan: &'a Plan, clients: Option<&'a Clients>) -> Box<dyn Inbox + 'a> {
-    let requests = plan.workload.arrivals();
+    let requests = plan.workload.submissions();
     match clients {
-        None => Box::new(replay(requests)),
-        Some(clients) => Box::new(clients.send(requests.map(Submission::from))),
+        None => Box::new(Replay::new(requests)),
+        Some(clients) => Box::new(clients.send(requests)),
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use engine::layout::Layout;
 use engine::metrics::Slo;
 use engine::models::initial_state::InitialState;
-use engine::scheduler::{Overlap, Pressure};
+use engine::scheduler::{CachedPages, Overlap, Prefill, Pressure};
 use engine::whole;
 use serde::{Deserialize, Serialize};
 use traces::{ExitsConfig, WorkloadConfig};
@@ -126,12 +126,44 @@ pub struct SchedulerSettings {
     pub max_num_batched_tokens: Count,
     /// S: free slots that a prefill waits for; `max(1, W / 8)` by default.
     pub min_free_slots: Option<Count>,
+    /// What prompts leave to decode steps.
+    #[serde(skip_serializing_if = "PrefillSettings::is_first")]
+    pub prefill: PrefillSettings,
     /// Prompt plus output at most; longer requests are refused.
     pub max_context_tokens: Count,
     /// How far the host runs ahead of the device.
     pub overlap: Overlap,
     /// What ends a sequence.
     pub finish: FinishSettings,
+}
+
+/// See [`engine::scheduler::Prefill`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PrefillSettings {
+    /// Whoever can be admitted is prefilled first.
+    #[default]
+    First,
+    /// At most so many prefill batches between two decode steps.
+    Share(Count),
+    /// One prefill batch between two decode steps, of at most so many tokens.
+    Interleave(Count),
+}
+
+impl PrefillSettings {
+    /// As it is without a word.
+    fn is_first(&self) -> bool {
+        *self == Self::First
+    }
+
+    /// What the scheduler is told.
+    pub(crate) fn policy(self) -> Prefill {
+        match self {
+            Self::First => Prefill::First,
+            Self::Share(Count(batches)) => Prefill::Share(batches),
+            Self::Interleave(Count(tokens)) => Prefill::Interleave(tokens),
+        }
+    }
 }
 
 /// What ends a sequence.
@@ -163,6 +195,17 @@ pub struct KvSettings {
     pub pressure: Pressure,
     /// `last_exited` only: copy an exited token's KV into the planes it skipped, instead of reading the last one written.
     pub plane_copies: bool,
+    /// Keep pages for requests that begin alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix_cache: Option<PrefixCacheSettings>,
+}
+
+/// Which pages outlive their requests.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrefixCacheSettings {
+    /// Those of prompts, or those of outputs as well.
+    pub pages: CachedPages,
 }
 
 /// One scheduler.
@@ -290,6 +333,7 @@ impl Default for SchedulerSettings {
             max_num_seqs: Count(64),
             max_num_batched_tokens: Count(8192),
             min_free_slots: None,
+            prefill: PrefillSettings::First,
             max_context_tokens: Count(16_384),
             overlap: Overlap::Lookahead,
             finish: FinishSettings::Length,
@@ -306,6 +350,7 @@ impl Default for KvSettings {
             headroom: Share(0.0),
             pressure: Pressure::Reserve,
             plane_copies: false,
+            prefix_cache: None,
         }
     }
 }

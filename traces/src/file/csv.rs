@@ -66,6 +66,9 @@ pub(super) fn read(intake: &mut Intake<'_>) -> Result<(), TracesError> {
             let time_s = (!text.is_empty()).then(|| intake.parsed(place, CANCEL_AFTER_S, "a number", text, parse));
             intake.cancel_after(place, time_s.transpose()?)?;
         }
+        if let Some(column) = columns.pieces {
+            intake.pieces(place, &text(&record, column))?;
+        }
         if let Some(column) = columns.exit_depths {
             intake.exit_depths_text(place, field(column))?;
             intake.end_exit_depths(place)?;

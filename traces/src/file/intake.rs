@@ -8,9 +8,11 @@ use crate::arrivals::MAX_ARRIVAL_S;
 use crate::error::{Place, TracesError};
 use crate::exits::replay::RecordedExits;
 use crate::file::{
-    ARRIVAL_S, CANCEL_AFTER_S, COLUMNS, EXIT_DEPTHS, OUTPUT_TOKENS, PROMPT_TOKENS, REQUEST, Rows, SCHEDULER, Wanted,
+    ARRIVAL_S, CANCEL_AFTER_S, COLUMNS, EXIT_DEPTHS, OUTPUT_TOKENS, PIECES, PROMPT_TOKENS, REQUEST, Rows, SCHEDULER,
+    Wanted,
 };
 use crate::numbers::{MAX_REQUESTS, MAX_TOKENS, parse_whole};
+use crate::pieces::{self, RecordedPieces};
 
 /// Collects rows and checks them.
 pub(super) struct Intake<'a> {
@@ -30,6 +32,7 @@ pub(super) struct Columns {
     pub(super) output_tokens: usize,
     pub(super) arrival_s: Option<usize>,
     pub(super) cancel_after_s: Option<usize>,
+    pub(super) pieces: Option<usize>,
     pub(super) exit_depths: Option<usize>,
     pub(super) scheduler: Option<usize>,
     pub(super) request: Option<usize>,
@@ -41,6 +44,7 @@ impl<'a> Intake<'a> {
             lengths: Vec::new(),
             arrivals: wanted.arrivals.then(Vec::new),
             cancels: None,
+            pieces: None,
             exits: wanted.exits.map(|_| RecordedExits::default()),
         };
         Self { path, wanted, scheduler, order: None, rows, last_arrival_s: 0.0 }
@@ -71,12 +75,14 @@ impl<'a> Intake<'a> {
             output_tokens: find(OUTPUT_TOKENS, "")?,
             arrival_s: find_if(self.wanted.arrivals, ARRIVAL_S, ", which `arrivals: trace` reads")?,
             cancel_after_s: names.iter().position(|name| name == CANCEL_AFTER_S),
+            pieces: names.iter().position(|name| name == PIECES),
             exit_depths: find_if(self.wanted.exits.is_some(), EXIT_DEPTHS, ", which `exits: replay` reads")?,
             scheduler: of_a_run(SCHEDULER),
             request: of_a_run(REQUEST),
         };
         self.order = columns.request.map(|_| Vec::new());
         self.rows.cancels = columns.cancel_after_s.map(|_| Vec::new());
+        self.rows.pieces = columns.pieces.map(|_| RecordedPieces::default());
         Ok(columns)
     }
 
@@ -149,6 +155,19 @@ impl<'a> Intake<'a> {
         if let Some(cancels) = &mut self.rows.cancels {
             cancels.push(time_s.map(Nanos::from_secs));
         }
+        Ok(())
+    }
+
+    /// What the row's prompt begins with; nothing, if that is not said.
+    pub(super) fn pieces(&mut self, place: Place, text: &str) -> Result<(), TracesError> {
+        let pieces = pieces::from_text(text).map_err(|problem| self.wrong(place, PIECES, problem))?;
+        let (tokens, prompt) =
+            (pieces.iter().map(|piece| u64::from(piece.count)).sum::<u64>(), self.rows.lengths.last());
+        if let Some((prompt, _)) = prompt.filter(|(prompt, _)| tokens > u64::from(*prompt)) {
+            let problem = format!("must have at most the prompt's {prompt} tokens together, got {tokens}");
+            return Err(self.wrong(place, PIECES, problem));
+        }
+        self.rows.pieces.get_or_insert_default().push_request(pieces);
         Ok(())
     }
 

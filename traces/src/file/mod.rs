@@ -1,8 +1,8 @@
-//! Workload files: `prompt_tokens,output_tokens[,arrival_s][,cancel_after_s][,exit_depths]` as CSV or Parquet.
+//! Workload files: `prompt_tokens,output_tokens[,arrival_s][,cancel_after_s][,pieces][,exit_depths]` as CSV or Parquet.
 //!
 //! One row a request, in order of arrival. `arrival_s` counts seconds from the run's start. `exit_depths` has one depth
 //! per decoded token after the first (so `output_tokens - 1`), separated by spaces; in Parquet it may also be a list of
-//! integers. Columns are found by name; other columns are ignored, and so are these two unless the scenario uses them.
+//! integers. `pieces` says what a prompt begins with ([`crate::pieces`]). Columns are found by name; other columns are ignored, and so are these two unless the scenario uses them.
 //! A file with a `scheduler` column is read for one scheduler, and in the order of its `request` column if it has one: a run writes
 //! its requests in the order in which they finish.
 
@@ -14,6 +14,7 @@ pub mod write;
 
 use std::path::Path;
 
+use engine::content::Piece;
 use engine::request::RequestId;
 use engine::units::Nanos;
 
@@ -23,14 +24,16 @@ use crate::exits::replay::RecordedExits;
 use crate::file::intake::Intake;
 use crate::file::write::{Contents, FileWriter, RecordedRequest};
 use crate::lengths::Pair;
+use crate::pieces::RecordedPieces;
 
 /// The known columns.
-pub const COLUMNS: [&str; 5] = [PROMPT_TOKENS, OUTPUT_TOKENS, ARRIVAL_S, CANCEL_AFTER_S, EXIT_DEPTHS];
+pub const COLUMNS: [&str; 6] = [PROMPT_TOKENS, OUTPUT_TOKENS, ARRIVAL_S, CANCEL_AFTER_S, PIECES, EXIT_DEPTHS];
 
 const PROMPT_TOKENS: &str = "prompt_tokens";
 const OUTPUT_TOKENS: &str = "output_tokens";
 const ARRIVAL_S: &str = "arrival_s";
 const CANCEL_AFTER_S: &str = "cancel_after_s";
+const PIECES: &str = "pieces";
 const EXIT_DEPTHS: &str = "exit_depths";
 const SCHEDULER: &str = "scheduler";
 const REQUEST: &str = "request";
@@ -43,6 +46,8 @@ pub struct Rows {
     pub(crate) arrivals: Option<Vec<Nanos>>,
     /// How long after its arrival each client gives up, if the file says.
     pub(crate) cancels: Option<Vec<Option<Nanos>>>,
+    /// What prompts have in common, if the file says.
+    pub(crate) pieces: Option<RecordedPieces>,
     pub(crate) exits: Option<RecordedExits>,
 }
 
@@ -86,6 +91,7 @@ impl Rows {
         let contents = Contents {
             arrivals: self.arrivals.is_some(),
             cancels: self.cancels.is_some(),
+            pieces: self.has_pieces(),
             exits: self.exits.is_some(),
         };
         let mut writer = FileWriter::create(path, contents)?;
@@ -93,7 +99,15 @@ impl Rows {
             let arrival = self.arrival(row).unwrap_or(Nanos::ZERO);
             let exit_depths = self.exits.as_ref().map_or(&[][..], |exits| exits.of(RequestId(row as u32)));
             let cancel_after = self.cancel_after(row);
-            writer.push(&RecordedRequest { prompt_tokens, output_tokens, arrival, cancel_after, exit_depths })?;
+            let pieces = self.pieces(row);
+            writer.push(&RecordedRequest {
+                prompt_tokens,
+                output_tokens,
+                arrival,
+                cancel_after,
+                pieces,
+                exit_depths,
+            })?;
         }
         writer.finish()
     }
@@ -109,6 +123,11 @@ impl Rows {
             lengths: rows.iter().map(|&row| self.lengths[row]).collect(),
             arrivals: self.arrivals.as_ref().map(|arrivals| rows.iter().map(|&row| arrivals[row]).collect()),
             cancels: self.cancels.as_ref().map(|cancels| rows.iter().map(|&row| cancels[row]).collect()),
+            pieces: self.pieces.as_ref().map(|pieces| {
+                let mut ordered = RecordedPieces::default();
+                rows.iter().for_each(|&row| ordered.push_request(pieces.of(row).iter().copied()));
+                ordered
+            }),
             exits,
         }
     }
@@ -136,6 +155,16 @@ impl Rows {
     /// How long after its arrival a row's client gives up, if it does.
     pub fn cancel_after(&self, row: usize) -> Option<Nanos> {
         self.cancels.as_ref()?.get(row).copied().flatten()
+    }
+
+    /// What a row's prompt begins with.
+    pub fn pieces(&self, row: usize) -> &[Piece] {
+        self.pieces.as_ref().map_or(&[], |pieces| pieces.of(row))
+    }
+
+    /// Whether the file says what prompts begin with.
+    pub fn has_pieces(&self) -> bool {
+        self.pieces.is_some()
     }
 
     /// Exit depths, if they were wanted.

@@ -9,12 +9,14 @@ use ::csv::Writer;
 use polars::io::parquet::write::BatchedWriter;
 use polars::prelude::*;
 
+use engine::content::Piece;
 use engine::units::{Depth, Nanos};
 use files::PendingFile;
 
 use crate::error::TracesError;
 use crate::file::parquet::ROW_GROUP_ROWS;
-use crate::file::{ARRIVAL_S, CANCEL_AFTER_S, EXIT_DEPTHS, Format, OUTPUT_TOKENS, PROMPT_TOKENS};
+use crate::file::{ARRIVAL_S, CANCEL_AFTER_S, EXIT_DEPTHS, Format, OUTPUT_TOKENS, PIECES, PROMPT_TOKENS};
+use crate::pieces;
 
 /// One request as it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct RecordedRequest<'a> {
     pub arrival: Nanos,
     /// How long after its arrival its client gives up; not looked at in a file without cancellations.
     pub cancel_after: Option<Nanos>,
+    /// What its prompt begins with; not looked at in a file without pieces.
+    pub pieces: &'a [Piece],
     /// One per output token after the first; not looked at in a file without exits.
     pub exit_depths: &'a [Depth],
 }
@@ -38,16 +42,23 @@ pub struct Contents {
     pub arrivals: bool,
     /// `cancel_after_s`.
     pub cancels: bool,
+    /// `pieces`.
+    pub pieces: bool,
     /// `exit_depths`.
     pub exits: bool,
 }
 
 impl Contents {
     /// All columns.
-    pub const ALL: Self = Self { arrivals: true, cancels: true, exits: true };
+    pub const ALL: Self = Self { arrivals: true, cancels: true, pieces: true, exits: true };
 
     fn columns(self) -> impl Iterator<Item = &'static str> {
-        let optional = [(self.arrivals, ARRIVAL_S), (self.cancels, CANCEL_AFTER_S), (self.exits, EXIT_DEPTHS)];
+        let optional = [
+            (self.arrivals, ARRIVAL_S),
+            (self.cancels, CANCEL_AFTER_S),
+            (self.pieces, PIECES),
+            (self.exits, EXIT_DEPTHS),
+        ];
         let present = optional.into_iter().filter_map(|(present, column)| present.then_some(column));
         [PROMPT_TOKENS, OUTPUT_TOKENS].into_iter().chain(present)
     }
@@ -95,7 +106,7 @@ impl FileWriter {
 
     /// Appends a request. Panics unless it has one exit depth per output token after the first, if exits are written.
     pub fn push(&mut self, request: &RecordedRequest<'_>) -> Result<(), TracesError> {
-        let Contents { arrivals, cancels, exits } = self.contents;
+        let Contents { arrivals, cancels, pieces, exits } = self.contents;
         if exits {
             let decoded = request.output_tokens as usize - 1;
             assert_eq!(request.exit_depths.len(), decoded, "one depth per decoded token");
@@ -108,6 +119,7 @@ impl FileWriter {
                     Some(request.output_tokens.to_string()),
                     arrivals.then(|| seconds(request.arrival)),
                     cancels.then(|| request.cancel_after.map_or_else(String::new, seconds)),
+                    pieces.then(|| pieces::to_text(request.pieces)),
                     exits.then(|| depths_text(request.exit_depths)),
                 ];
                 writer
@@ -152,6 +164,7 @@ struct RowGroup {
     output_tokens: Vec<u32>,
     arrival_s: Vec<f64>,
     cancel_after_s: Vec<Option<f64>>,
+    pieces: Vec<String>,
     exit_depths: Vec<String>,
 }
 
@@ -164,6 +177,9 @@ impl RowGroup {
         }
         if contents.cancels {
             self.cancel_after_s.push(request.cancel_after.map(Nanos::as_secs));
+        }
+        if contents.pieces {
+            self.pieces.push(pieces::to_text(request.pieces));
         }
         if contents.exits {
             self.exit_depths.push(depths_text(request.exit_depths));
@@ -178,6 +194,7 @@ impl RowGroup {
             Some(Column::new(OUTPUT_TOKENS.into(), group.output_tokens)),
             contents.arrivals.then(|| Column::new(ARRIVAL_S.into(), group.arrival_s)),
             contents.cancels.then(|| Column::new(CANCEL_AFTER_S.into(), group.cancel_after_s)),
+            contents.pieces.then(|| Column::new(PIECES.into(), group.pieces)),
             contents.exits.then(|| Column::new(EXIT_DEPTHS.into(), group.exit_depths)),
         ];
         DataFrame::new_infer_height(columns.into_iter().flatten().collect())

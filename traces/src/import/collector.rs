@@ -9,11 +9,13 @@ use crate::error::{Place, TracesError};
 use crate::exits::replay::RecordedExits;
 use crate::file::Rows;
 use crate::import::fields::Miss;
+use crate::import::hash_blocks::{self, BlockTokens};
 use crate::import::tally::{Problem, Tally};
 use crate::import::time_unit::{TimeUnit, Timestamp};
 use crate::import::{Imported, Options, Source};
 use crate::lengths::Pair;
 use crate::numbers::{MAX_REQUESTS, MAX_TOKENS};
+use crate::pieces::RecordedPieces;
 
 /// A well-formed record.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,10 +35,27 @@ pub(super) struct Collector {
     /// What the timestamps count.
     pub(super) time_unit: TimeUnit,
     exits: Option<RecordedExits>,
+    blocks: Blocks,
     pub(super) tally: Tally,
     pub(super) remarks: Vec<String>,
     /// What was read.
     pub(super) files: Vec<PathBuf>,
+}
+
+/// The `hash_ids` of the kept records.
+#[derive(Default)]
+struct Blocks {
+    ids: Vec<u64>,
+    /// Where each record's end.
+    ends: Vec<usize>,
+    tokens: BlockTokens,
+}
+
+impl Blocks {
+    fn of(&self, row: usize) -> &[u64] {
+        let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.ids[start..self.ends[row]]
+    }
 }
 
 impl Collector {
@@ -49,6 +68,7 @@ impl Collector {
             times: timed.then(Vec::new),
             time_unit: TimeUnit::Nanoseconds,
             exits: matches!(source, Source::Bundle(_)).then(RecordedExits::default),
+            blocks: Blocks::default(),
             tally: Tally::default(),
             remarks: Vec::new(),
             files: vec![path.into()],
@@ -74,6 +94,15 @@ impl Collector {
         if let Some(exits) = &mut self.exits {
             exits.push_request(depths);
         }
+    }
+
+    /// The same for a record with one number for each block of its prompt.
+    pub(super) fn take_with_blocks(&mut self, place: Place, record: Result<Record, Miss>, ids: &[u64]) {
+        let Some(record) = self.sift(place, record) else { return };
+        self.keep(record);
+        self.blocks.tokens.see(record.prompt_tokens, ids.len() as u64);
+        self.blocks.ids.extend_from_slice(ids);
+        self.blocks.ends.push(self.blocks.ids.len());
     }
 
     fn sift(&mut self, place: Place, record: Result<Record, Miss>) -> Option<Record> {
@@ -113,7 +142,8 @@ impl Collector {
 
     /// The rows, sorted by arrival and counted from the first.
     pub(super) fn finish(self, path: &Path) -> Result<Imported, TracesError> {
-        let Self { mut lengths, times, time_unit, exits, tally, remarks, files, .. } = self;
+        let Self { mut lengths, times, time_unit, exits, blocks, mut tally, mut remarks, files, .. } = self;
+        let mut pieces = None;
         let arrivals = match times {
             None => None,
             Some(times) => {
@@ -122,11 +152,25 @@ impl Collector {
                 let mut order: Vec<usize> = (0..times.len()).collect();
                 // Stable, so that requests of the same instant keep the file's order.
                 order.sort_by_key(|&row| times[row]);
+                match blocks.tokens.told() {
+                    _ if blocks.ids.is_empty() => {}
+                    Some(size) => {
+                        remarks.push(format!("hash_ids are of blocks of {size} tokens, told by the lengths"));
+                        let rows: &mut RecordedPieces = pieces.insert(RecordedPieces::default());
+                        order.iter().for_each(|&row| {
+                            rows.push_request(hash_blocks::pieces(blocks.of(row), lengths[row].0, size));
+                        });
+                    }
+                    None => {
+                        tally.ignore("hash_ids", blocks.ids.len() as u64);
+                        remarks.push("hash_ids are not used: their numbers fit no size of a block".into());
+                    }
+                }
                 lengths = order.iter().map(|&row| lengths[row]).collect();
                 Some(from_the_first(path, order.iter().map(|&row| times[row]).collect())?)
             }
         };
-        Ok(Imported { rows: Rows { lengths, arrivals, cancels: None, exits }, tally, remarks, files })
+        Ok(Imported { rows: Rows { lengths, arrivals, cancels: None, pieces, exits }, tally, remarks, files })
     }
 }
 

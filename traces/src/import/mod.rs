@@ -13,6 +13,7 @@ mod collector;
 mod depth_rule;
 mod detect;
 mod fields;
+mod hash_blocks;
 mod json_records;
 mod mooncake;
 mod npz;

@@ -12,14 +12,21 @@ use crate::import::fields::{self, Fault};
 use crate::import::json_records::JsonRecords;
 use crate::import::time_unit::{Seen, TimeUnit, Timestamp};
 
-/// What of a line becomes a record, what is counted and what tells the unit.
+/// What of a line becomes a record, and what tells the unit.
 struct Line {
     record: Record,
-    hash_ids: u64,
+    hash_ids: HashIds,
     chat_id: bool,
 }
 
-/// Reads a trace. The prefix-cache block ids have no place in a workload: they are counted.
+/// A line's prefix-cache block ids.
+enum HashIds {
+    Numbers(Vec<u64>),
+    /// So many of what cannot be used.
+    Other(u64),
+}
+
+/// Reads a trace. Its prefix-cache block ids become what prompts begin with.
 pub(super) fn read(
     path: &Path,
     reader: impl BufRead,
@@ -37,10 +44,15 @@ pub(super) fn read(
         match cut.and_then(parse) {
             Ok(Line { record, hash_ids, chat_id }) => {
                 seen.add(record.time, chat_id);
-                collector.tally.ignore("hash_ids", hash_ids);
-                collector.take(place, Ok(record));
+                match hash_ids {
+                    HashIds::Numbers(ids) => collector.take_with_blocks(place, Ok(record), &ids),
+                    HashIds::Other(count) => {
+                        collector.tally.ignore("hash_ids", count);
+                        collector.take_with_blocks(place, Ok(record), &[]);
+                    }
+                }
             }
-            Err(fault) => collector.take(place, Err(fault.into())),
+            Err(fault) => collector.take_with_blocks(place, Err(fault.into()), &[]),
         }
         if collector.is_full() {
             break;
@@ -61,8 +73,12 @@ fn parse(text: &[u8]) -> Result<Line, Fault> {
     let prompt_tokens = fields::tokens(entry.get("input_length"), "input_length")?;
     let output_tokens = fields::tokens(entry.get("output_length"), "output_length")?;
     let hash_ids = match entry.get("hash_ids") {
-        None | Some(Value::Null) => 0,
-        ids => fields::list(ids, "hash_ids")?.len() as u64,
+        None | Some(Value::Null) => HashIds::Numbers(Vec::new()),
+        ids => {
+            let ids = fields::list(ids, "hash_ids")?;
+            let numbers = ids.iter().map(fields::whole).collect::<Option<_>>();
+            numbers.map_or(HashIds::Other(ids.len() as u64), HashIds::Numbers)
+        }
     };
     let chat_id = ["chat_id", "parent_chat_id"].iter().any(|field| entry.contains_key(*field));
     Ok(Line { record: Record { prompt_tokens, output_tokens, time }, hash_ids, chat_id })

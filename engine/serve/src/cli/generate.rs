@@ -100,6 +100,7 @@ fn asked(arguments: &GenerateArguments, model: &ServedModel) -> Result<Asked, St
         exit: (arguments.full_depth || model.full_depth_only).then_some(ExitRule::FullDepth),
         ends: Some(Ends { tokens: model.end_tokens.clone(), min_tokens: 0 }),
         logprobs: None,
+        cache_salt: None,
     })
 }
 

@@ -51,6 +51,8 @@ pub(super) struct Body {
     pub(super) exit: Option<Exit>,
     /// No token leaves the loop early.
     pub(super) full_depth: Option<bool>,
+    /// Only requests of the same salt share pages of the prefix cache.
+    pub(super) cache_salt: Option<String>,
     /// Refused unless it asks for nothing.
     pub(super) best_of: Option<usize>,
     /// Refused unless it asks for nothing.

@@ -39,6 +39,7 @@ pub(super) struct Wanted {
     sampling: Sampling,
     exit: Option<ExitRule>,
     ends: Ends,
+    cache_salt: Option<Arc<str>>,
     endpoint: Endpoint,
 }
 
@@ -77,6 +78,7 @@ impl Wanted {
             sampling: sampling(body, model)?,
             exit: exit(body, model)?,
             ends: Ends { tokens: end_tokens, min_tokens },
+            cache_salt: body.cache_salt.as_deref().map(Arc::from),
             endpoint,
         })
     }
@@ -120,6 +122,7 @@ impl Wanted {
             exit: self.exit,
             ends: Some(self.ends.clone()),
             logprobs: self.logprobs,
+            cache_salt: self.cache_salt.clone(),
         })
     }
 }

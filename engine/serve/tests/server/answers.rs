@@ -191,6 +191,31 @@ fn metrics_count_what_was_asked_and_made() {
 }
 
 #[test]
+fn a_prompt_that_was_asked_before_is_found_by_those_who_share_a_salt_and_answered_alike() {
+    let scenario = format!(
+        "{}\n  prefix_cache: {{ pages: prompt_and_output }}",
+        SCENARIO.replace("kv: { blocks: 512 }", "kv:\n  blocks: 512")
+    );
+    let Server { client, .. } = &Server::of(&scenario);
+    let prompt: Vec<u32> = (0..40).map(|index| 5 + index % 7).collect();
+    let ask = |more: &[u32], salt: Option<&str>| {
+        let prompt = [&prompt[..], more].concat();
+        let body = json!({
+            "prompt": prompt, "max_tokens": 12, "ignore_eos": true, "full_depth": true, "cache_salt": salt, "temperature": 0
+        });
+        client.post("/v1/completions", &body).json()["choices"][0]["text"].clone()
+    };
+    let found = || client.metric("prefix_hit_tokens_total");
+    let first = ask(&[], None);
+    assert_eq!((found(), client.metric("prefix_prompt_tokens_total")), (0.0, 40.0));
+    assert_eq!((ask(&[], None), found()), (first.clone(), 32.0));
+    assert_eq!((ask(&[], Some("a")), found()), (first.clone(), 32.0));
+    assert_eq!((ask(&[], Some("a")), found()), (first, 64.0));
+    ask(&[9], None);
+    assert_eq!((found(), client.metric("prefix_evicted_pages_total")), (96.0, 0.0));
+}
+
+#[test]
 fn the_model_is_listed_and_what_runs_is_finished_before_the_end() {
     let mut server = Server::start();
     let models = server.client.get("/v1/models").json();

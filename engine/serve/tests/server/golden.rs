@@ -31,6 +31,7 @@ fn made(engine: &Client, prompt: &Value, max_tokens: u32, exit: ExitRule) -> (Ve
         exit: Some(exit),
         ends: Some(Ends { tokens: [].into(), min_tokens: 0 }),
         logprobs: None,
+        cache_salt: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {

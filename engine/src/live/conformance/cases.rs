@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::live::{LiveConfig, LiveExits, random_prompt};
 use crate::models::initial_state::InitialState;
 use crate::request::{Arrival, Request, RequestId};
-use crate::scheduler::{Finish, KvConfig, Mode, Overlap, Pressure, SchedulerConfig};
+use crate::scheduler::{Finish, KvConfig, Mode, Overlap, Prefill, Pressure, SchedulerConfig};
 use crate::submission::{Logprobs, Submission};
 use crate::units::{Depth, Nanos};
 
@@ -105,6 +105,7 @@ impl Case {
             max_num_seqs: PROMPTS.len() as u32,
             max_num_batched_tokens: 8192,
             min_free_slots: 1,
+            prefill: Prefill::First,
             max_context_tokens: 1024,
             r_max: group.r_max,
             r_min: Depth(2),
@@ -115,6 +116,7 @@ impl Case {
                 headroom_blocks: 0,
                 pressure: Pressure::Offload,
                 boundary_layers: group.has_boundary,
+                prefix_cache: None,
             },
         };
         LiveConfig {

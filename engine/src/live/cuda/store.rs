@@ -151,9 +151,14 @@ impl Scratch {
         let (slots, window) = (config.max_num_seqs as usize, live.window as usize);
         let pages = config.kv.blocks as usize / usize::from(config.kv.layout.planes(config.r_max));
         let tokens_max = (config.max_num_batched_tokens as usize).max(rows_max);
-        let items_max = window * (pages * config.kv.block_tokens as usize / SPLIT as usize) + rows_max + 1;
+        // Entries of all page tables together: where pages are shared there can be more than pages.
+        let entries_max = match config.kv.prefix_cache {
+            Some(_) => slots * config.max_context_tokens.div_ceil(config.kv.block_tokens) as usize,
+            None => pages,
+        };
+        let items_max = window * (entries_max * config.kv.block_tokens as usize / SPLIT as usize) + rows_max + 1;
         let tiles_max = tokens_max / QUERIES as usize + slots + 1;
-        let upload_bytes = 4096 + 64 * (tokens_max + rows_max) + 16 * (2 * items_max + pages + tiles_max);
+        let upload_bytes = 4096 + 64 * (tokens_max + rows_max) + 16 * (2 * items_max + entries_max + tiles_max);
         let boundary_tokens = if a.has_boundary_layers() { tokens_max } else { 0 };
         let bytes = |bytes: usize, what: &str| Buffer::zeroed(device, bytes, what);
         Ok(Self {

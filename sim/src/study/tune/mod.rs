@@ -1,4 +1,5 @@
-//! `sim tune`: which mode, W, K and S serve a workload best, by trying a coarse grid and then the neighbours of the best.
+//! `sim tune`: which mode, W, K, S and share of prompts serve a workload best, by trying a coarse grid and then the neighbours
+//! of the best.
 //!
 //! Every candidate serves the same requests with the same exits, so differences are differences of the schedulers.
 
@@ -15,7 +16,7 @@ use crate::run::capacity;
 use crate::run::plan::{Plan, PlanError};
 use crate::run::serve::{Discard, serve};
 use crate::scenario::numbers::Count;
-use crate::scenario::{ModeName, Scenario, SchedulerEntry};
+use crate::scenario::{ModeName, PrefillSettings, Scenario, SchedulerEntry};
 
 pub use explain::explain;
 
@@ -40,6 +41,8 @@ pub struct Candidate {
     pub min_coda_batch: Option<u32>,
     /// S.
     pub min_free_slots: u32,
+    /// What prompts leave to decode steps.
+    pub prefill: PrefillSettings,
 }
 
 /// A candidate and its run.
@@ -69,7 +72,13 @@ const EQUAL: f64 = 1e-3;
 pub fn tune(plan: &Plan, objective: Objective) -> Result<Vec<Trial>, PlanError> {
     let scenario = prepare(plan, objective)?;
     let coarse = WIDTHS.iter().flat_map(|&w| {
-        let of = |mode| Candidate { mode, max_num_seqs: w, min_coda_batch: None, min_free_slots: (w / 8).max(1) };
+        let of = |mode| Candidate {
+            mode,
+            max_num_seqs: w,
+            min_coda_batch: None,
+            min_free_slots: (w / 8).max(1),
+            prefill: plan.scenario.scheduler.prefill,
+        };
         [ModeName::ContinuousBatching, ModeName::NoRefill, ModeName::AdaptiveRefill].map(of)
     });
     let mut trials = try_all(&scenario, &coarse.collect::<Vec<_>>())?;
@@ -115,6 +124,7 @@ pub fn study(trials: &[Trial], objective: Objective) -> Study<Candidate> {
         "W",
         "K",
         "S",
+        "prefill",
         unit,
         "of best, %",
         "within SLO, %",
@@ -123,13 +133,14 @@ pub fn study(trials: &[Trial], objective: Objective) -> Study<Candidate> {
     ]);
     let best = score(&trials[0], objective);
     for trial in trials {
-        let Candidate { mode, max_num_seqs, min_coda_batch, min_free_slots } = trial.candidate;
+        let Candidate { mode, max_num_seqs, min_coda_batch, min_free_slots, prefill } = trial.candidate;
         let score = score(trial, objective);
         grid.push(vec![
             Cell::text(mode.name()),
             Cell::text(max_num_seqs.to_string()),
             min_coda_batch.map_or(Cell::Missing, |k| Cell::text(k.to_string())),
             Cell::text(min_free_slots.to_string()),
+            Cell::text(prefill_name(prefill)),
             score.into(),
             (100.0 * score / best).into(),
             trial.metrics.goodput.map(|goodput| 100.0 * goodput.share).into(),
@@ -178,6 +189,10 @@ fn neighbours(of: Candidate) -> Vec<Candidate> {
     };
     let mut all = vec![width((w - w / 4).max(1)), width(w + w / 2)];
     all.extend([1, (w / 4).max(1), (w / 2).max(1)].map(|s| Candidate { min_free_slots: s, ..of }));
+    let shares = [1, 2, 4].map(|batches| PrefillSettings::Share(Count(batches)));
+    let chunks = [256, 1024].map(|tokens| PrefillSettings::Interleave(Count(tokens)));
+    let prefills = [PrefillSettings::First].into_iter().chain(shares).chain(chunks);
+    all.extend(prefills.map(|prefill| Candidate { prefill, ..of }));
     if matches!(of.mode, ModeName::Refill | ModeName::AdaptiveRefill) {
         let fixed = |k| Candidate { mode: ModeName::Refill, min_coda_batch: Some(k), ..of };
         all.extend([1, (w / 4).max(1), (w / 2).max(1), w].map(fixed));
@@ -202,12 +217,22 @@ fn best(trials: &[Trial], objective: Objective) -> usize {
     good.min_by(|one, other| latency(one).total_cmp(&latency(other))).expect("the highest is among the good")
 }
 
+/// As it stands in a scenario.
+fn prefill_name(prefill: PrefillSettings) -> String {
+    match prefill {
+        PrefillSettings::First => "first".into(),
+        PrefillSettings::Share(Count(batches)) => format!("{{ share: {batches} }}"),
+        PrefillSettings::Interleave(Count(tokens)) => format!("{{ interleave: {tokens} }}"),
+    }
+}
+
 impl Candidate {
     /// The scenario with these settings as its only scheduler.
     fn put_into(self, scenario: &Scenario) -> Scenario {
         let mut scenario = scenario.clone();
         scenario.scheduler.max_num_seqs = Count(self.max_num_seqs);
         scenario.scheduler.min_free_slots = Some(Count(self.min_free_slots));
+        scenario.scheduler.prefill = self.prefill;
         let min_coda_batch = self.min_coda_batch.map(Count);
         scenario.compare = vec![SchedulerEntry { min_coda_batch, ..SchedulerEntry::of(self.mode) }];
         scenario
@@ -217,9 +242,10 @@ impl Candidate {
     pub fn yaml(&self) -> String {
         let k = self.min_coda_batch.map_or_else(String::new, |k| format!("\n    min_coda_batch: {k}"));
         format!(
-            "scheduler:\n  max_num_seqs: {}\n  min_free_slots: {}\ncompare:\n  - mode: {}{k}\n",
+            "scheduler:\n  max_num_seqs: {}\n  min_free_slots: {}\n  prefill: {}\ncompare:\n  - mode: {}{k}\n",
             self.max_num_seqs,
             self.min_free_slots,
+            prefill_name(self.prefill),
             self.mode.name(),
         )
     }

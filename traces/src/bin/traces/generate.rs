@@ -6,14 +6,16 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use engine::executor::ExitSource;
 use engine::units::Depth;
-use engine::whole;
+use engine::whole::{self, Whole};
 use miette::{Report, miette};
 use traces::exits::preset::{Preset, PresetName};
 use traces::exits::table::DepthTable;
 use traces::file::Rows;
 use traces::file::write::{Contents, FileWriter, RecordedRequest};
-use traces::numbers::{Burstiness, Correlation, Probability, RatePerS, RequestCount, Seconds, TokenCount};
-use traces::{AllowedExits, ArrivalsConfig, ExitsConfig, LengthsConfig, TracesError, Workload, WorkloadConfig};
+use traces::numbers::{Burstiness, Correlation, GroupCount, Probability, RatePerS, RequestCount, Seconds, TokenCount};
+use traces::{
+    AllowedExits, ArrivalsConfig, ExitsConfig, LengthsConfig, SharedPrefixes, TracesError, Workload, WorkloadConfig,
+};
 
 use crate::import::{request_count, token_count};
 use crate::output::{keep_inputs, print, show, written};
@@ -52,6 +54,15 @@ pub(crate) struct Arguments {
     /// How likely a token keeps the depth of the token before it.
     #[arg(long, allow_negative_numbers = true, value_parser = number::<Correlation>, requires = "exits")]
     correlation: Option<Correlation>,
+    /// Put one of so many shared texts in front of prompts.
+    #[arg(long, allow_negative_numbers = true, value_parser = group_count, requires = "prefix_tokens")]
+    prefix_groups: Option<GroupCount>,
+    /// Tokens of each shared text.
+    #[arg(long, allow_negative_numbers = true, value_parser = token_count, requires = "prefix_groups")]
+    prefix_tokens: Option<TokenCount>,
+    /// How probable it is that a prompt begins with a shared text.
+    #[arg(long, allow_negative_numbers = true, value_parser = number::<Probability>, default_value = "1", requires = "prefix_groups")]
+    prefix_share: Probability,
     /// Generated lengths with a longer sum are drawn again.
     #[arg(long, allow_negative_numbers = true, value_parser = token_count, default_value = "16384")]
     max_total_tokens: TokenCount,
@@ -78,6 +89,10 @@ enum ExitsArgument {
 pub(crate) fn run(arguments: Arguments) -> Result<(), Report> {
     keep_inputs(&arguments.file, [&arguments.output])?;
     let arrivals = arrivals(&arguments)?;
+    let shared_prefixes = arguments
+        .prefix_groups
+        .zip(arguments.prefix_tokens)
+        .map(|(groups, prefix_tokens)| SharedPrefixes { groups, prefix_tokens, share: arguments.prefix_share });
     let config = WorkloadConfig {
         lengths: arguments.lengths,
         file: arguments.file,
@@ -85,6 +100,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Report> {
         requests: arguments.requests,
         arrivals,
         max_total_tokens: arguments.max_total_tokens,
+        shared_prefixes,
     };
     let correlation = arguments.correlation.unwrap_or_default();
     let mut allowed = AllowedExits::ANY;
@@ -96,12 +112,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Report> {
         }
         Some(ExitsArgument::Table(depths)) => ExitsConfig::Distribution { depths, correlation },
     };
+    let workload = Workload::new(&config, &exits, allowed, arguments.seed).map_err(show)?;
     let contents = Contents {
         arrivals: arrivals != ArrivalsConfig::Offline,
         cancels: false,
+        pieces: workload.has_pieces(),
         exits: exits != ExitsConfig::FullDepth,
     };
-    let workload = Workload::new(&config, &exits, allowed, arguments.seed).map_err(show)?;
     write(&workload, contents, &arguments.output).map_err(show)?;
     let rows = Rows::read_all(&arguments.output, None).map_err(show)?;
     print(&written(&rows, &arguments.output))
@@ -122,6 +139,7 @@ fn write(workload: &Workload, contents: Contents, path: &std::path::Path) -> Res
             output_tokens,
             arrival: request.arrival,
             cancel_after: None,
+            pieces: &workload.pieces(request.id),
             exit_depths: &depths,
         })?;
     }
@@ -182,6 +200,10 @@ fn exits(text: &str) -> Result<ExitsArgument, String> {
         }
     }
     DepthTable::try_from(table).map(ExitsArgument::Table).map_err(show)
+}
+
+fn group_count(text: &str) -> Result<GroupCount, String> {
+    text.parse::<Whole>().and_then(|number| GroupCount::try_from(number).map_err(|error| error.to_string()))
 }
 
 fn number<T: TryFrom<f64, Error = TracesError>>(text: &str) -> Result<T, String> {

@@ -14,7 +14,7 @@ use self::types::Kind;
 use crate::error::{Place, TracesError};
 use crate::file::intake::{Columns, Intake};
 use crate::file::schedulers::{Parts, REPEAT, RUN};
-use crate::file::{ARRIVAL_S, CANCEL_AFTER_S, EXIT_DEPTHS, OUTPUT_TOKENS, PROMPT_TOKENS, REQUEST, SCHEDULER};
+use crate::file::{ARRIVAL_S, CANCEL_AFTER_S, EXIT_DEPTHS, OUTPUT_TOKENS, PIECES, PROMPT_TOKENS, REQUEST, SCHEDULER};
 
 /// Rows in a row group that we write, and rows read at once.
 pub(super) const ROW_GROUP_ROWS: usize = 65_536;
@@ -55,6 +55,7 @@ pub(super) fn read(intake: &mut Intake<'_>) -> Result<(), TracesError> {
         (Some(columns.output_tokens), OUTPUT_TOKENS, Kind::Whole),
         (columns.arrival_s, ARRIVAL_S, Kind::Seconds),
         (columns.cancel_after_s, CANCEL_AFTER_S, Kind::Seconds),
+        (columns.pieces, PIECES, Kind::Pieces),
         (columns.exit_depths, EXIT_DEPTHS, Kind::Depths),
         (columns.scheduler, SCHEDULER, Kind::Name),
         (columns.request, REQUEST, Kind::Whole),
@@ -81,6 +82,7 @@ fn read_slice(intake: &mut Intake<'_>, columns: &Columns, slice: &DataFrame, fir
     let outputs = numbers(path, slice, OUTPUT_TOKENS)?;
     let arrivals = columns.arrival_s.map(|_| numbers(path, slice, ARRIVAL_S)).transpose()?;
     let cancels = columns.cancel_after_s.map(|_| numbers(path, slice, CANCEL_AFTER_S)).transpose()?;
+    let pieces = columns.pieces.map(|_| texts(path, slice, PIECES)).transpose()?;
     let exits = columns.exit_depths.map(|_| ExitColumn::new(path, slice)).transpose()?;
     let requests = columns.request.map(|_| numbers(path, slice, REQUEST)).transpose()?;
     let schedulers = columns.scheduler.map(|_| texts(path, slice, SCHEDULER)).transpose()?;
@@ -105,6 +107,9 @@ fn read_slice(intake: &mut Intake<'_>, columns: &Columns, slice: &DataFrame, fir
         }
         if let Some(times) = &cancels {
             intake.cancel_after(place, times.float(row))?;
+        }
+        if let Some(pieces) = &pieces {
+            intake.pieces(place, pieces.get(row).unwrap_or_default())?;
         }
         if let Some(exits) = &exits {
             exits.read_row(intake, row, place)?;

@@ -13,6 +13,8 @@ pub(super) enum Kind {
     Seconds,
     /// Exit depths.
     Depths,
+    /// What prompts begin with.
+    Pieces,
     /// A run's or a scheduler's name, or number.
     Name,
 }
@@ -24,6 +26,7 @@ impl Kind {
             Self::Whole => "integers, or floats that are whole",
             Self::Seconds => "seconds since the run's start, as floats or integers",
             Self::Depths => "text, or lists of integers",
+            Self::Pieces => "text",
             Self::Name => "text or integers",
         }
     }
@@ -36,7 +39,7 @@ impl Kind {
             (Self::Depths, ArrowDataType::LargeList(item) | ArrowDataType::List(item)) => {
                 is_number(item.dtype()) || *item.dtype() == ArrowDataType::Null
             }
-            (Self::Depths, found) => is_text(found),
+            (Self::Depths | Self::Pieces, found) => is_text(found),
             (Self::Name, found) => is_text(found) || is_number(found),
         }
     }
