@@ -326,6 +326,21 @@ fn what_only_a_live_run_can_do_is_refused_elsewhere() {
 }
 
 #[test]
+fn a_control_at_full_depth_asks_no_gate() {
+    let compare = "compare: [{ mode: continuous_batching }, { mode: refill, name: gate }, \
+                   { mode: refill, full_depth: true, name: control }]";
+    let gate = "exits={ gate: { threshold: 0.35, lookahead: true } }";
+    let (dir, output) = run(&format!("{LIVE}{compare}\n"), &["--live", "cpu", "--set", gate]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let validation = validation(dir.path());
+    let depth = |index: usize| validation["schedulers"][index]["measured"]["mean_exit_depth"].as_f64().unwrap();
+    assert!(depth(1) < 4.0, "the gate was expected to fire");
+    assert_eq!(depth(2), 4.0);
+    assert!(validation["exits"].as_str().unwrap().contains("gate"), "{}", validation["exits"]);
+    assert!(!dir.path().join("out/recorded_control.csv").exists(), "a control records no gate's exits");
+}
+
+#[test]
 fn a_live_runs_tokens_can_leave_by_their_logits() {
     for (model, gate, label, threshold) in [
         (

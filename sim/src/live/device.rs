@@ -194,7 +194,7 @@ impl Engine {
 fn config(plan: &Plan, planned: &Planned) -> LiveConfig {
     let live = &plan.scenario.live;
     let exits = match plan.scenario.exits {
-        ExitsConfig::Gate(gate) => LiveExits::Gate(gate),
+        ExitsConfig::Gate(gate) if !planned.full_depth => LiveExits::Gate(gate),
         _ => LiveExits::Replay(Arc::new(planned.exits.clone())),
     };
     LiveConfig {
@@ -248,7 +248,7 @@ where
         RunError::Executor(error) => error.into(),
         RunError::Sink(error) => LiveError::Report(error),
     })?;
-    let gate = matches!(plan.scenario.exits, ExitsConfig::Gate(_));
+    let gate = matches!(plan.scenario.exits, ExitsConfig::Gate(_)) && !planned.full_depth;
     let recorded_exits = gate.then(|| executor.transcripts().recorded_exits());
     Ok(Ran { recorder, recorded_exits, exit_label: executor.exit_label() })
 }

@@ -41,6 +41,8 @@ pub struct Planned {
     pub config: SchedulerConfig,
     /// What the executor replays.
     pub exits: Exits,
+    /// Every token runs all loops, whatever the scenario says of exits: no gate is asked.
+    pub full_depth: bool,
 }
 
 /// A scenario whose fields contradict each other, or name something that is not there.
@@ -155,7 +157,12 @@ impl Plan {
     /// Full-depth continuous batching of the same requests: what speed-ups are measured against.
     pub fn baseline(&self) -> Planned {
         let config = SchedulerConfig { mode: Mode::ContinuousBatching, ..self.schedulers[0].config };
-        Planned { name: "continuous batching".into(), config, exits: Exits::FullDepth(self.model.r_max) }
+        Planned {
+            name: "continuous batching".into(),
+            config,
+            exits: Exits::FullDepth(self.model.r_max),
+            full_depth: true,
+        }
     }
 
     /// The plan on the same device without overheads: weights and KV over bandwidth, FLOPs over throughput.
@@ -338,7 +345,7 @@ fn schedulers(
         if planned.iter().any(|other| other.name == name) {
             return Err(fault(at("mode"), format!("two schedulers are called `{name}`: give one a `name`")));
         }
-        planned.push(Planned { name, config, exits });
+        planned.push(Planned { name, config, exits, full_depth: entry.full_depth });
     }
     Ok(planned)
 }
