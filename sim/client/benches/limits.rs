@@ -119,7 +119,6 @@ fn serve() -> ExitCode {
     })
 }
 
-#[expect(clippy::disallowed_methods, reason = "its pace is the machine's")]
 async fn answers(mut stream: TcpStream, events: u32, gap: Duration) -> std::io::Result<()> {
     let mut bytes = vec![0; 1 << 16];
     loop {

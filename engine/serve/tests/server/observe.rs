@@ -54,7 +54,7 @@ fn the_clients_figures_are_the_engines() {
         let (client_s, engine_s) = (metrics.ttft.mean, told[3] / 30.0);
         assert!((0.0..0.02).contains(&(client_s - engine_s)), "{client_s} s seen, {engine_s} s counted");
         let measured = Measures::new(metrics);
-        assert_eq!(measured.mean_exit_depth.is_some(), true);
+        assert!(measured.mean_exit_depth.is_some());
         assert_eq!(seen.recording.is_some(), exits != "full_depth", "a gate's exits are kept");
         // What was predicted took the exits that were told.
         let predicted = &seen.schedulers[0].metrics;
