@@ -314,6 +314,25 @@ fn what_only_a_live_run_can_do_is_refused_elsewhere() {
 }
 
 #[test]
+fn an_entry_of_full_depth_has_no_gate() {
+    // The gate fires at once, so that every token of an entry that had it would leave early.
+    let gate = "exits={ gate: { threshold: 0.0, lookahead: true } }";
+    let compare = "[{ mode: continuous_batching }, { mode: refill }, { mode: refill, full_depth: true }]";
+    let yaml = format!("{LIVE}compare: {compare}\n");
+    let (dir, output) = run(&yaml, &["--live", "cpu", "--set", gate]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let validation = validation(dir.path());
+    assert!(validation["exits"].as_str().unwrap().starts_with("released gate"), "{}", validation["exits"]);
+    for (name, depth) in [("refill_K_1", "2"), ("refill_K_1__full_depth", "4")] {
+        let path = dir.path().join("out").join(format!("recorded_{name}.csv"));
+        let recorded = fs::read_to_string(path).unwrap();
+        let depths: Vec<&str> =
+            recorded.lines().skip(1).flat_map(|line| line.rsplit(',').next().unwrap().split(' ')).collect();
+        assert!(depths.len() == 12 * 5 && depths.iter().all(|left| *left == depth), "{name}: {recorded}");
+    }
+}
+
+#[test]
 fn a_live_runs_tokens_can_leave_by_their_logits() {
     for (model, gate, label, threshold) in [
         (

@@ -194,7 +194,7 @@ impl Engine {
 fn config(plan: &Plan, planned: &Planned) -> LiveConfig {
     let live = &plan.scenario.live;
     let exits = match plan.scenario.exits {
-        ExitsConfig::Gate(gate) => LiveExits::Gate(gate),
+        ExitsConfig::Gate(gate) if !planned.full_depth => LiveExits::Gate(gate),
         _ => LiveExits::Replay(Arc::new(planned.exits.clone())),
     };
     LiveConfig {

@@ -59,7 +59,10 @@ pub fn validate(plan: &Plan, engine: &mut Engine, title: &str, files: &mut Files
             let files_of_first = (repeat == 0).then(|| FileSink::new(files, &label, plan.workload.requests()));
             let mut sink = Logged::new(files_of_first);
             let ran = engine.run(plan, planned, &mut sink)?;
-            exit_label = ran.exit_label;
+            // Full depth beside a gate has no exits to name.
+            if exit_label.is_empty() || !planned.full_depth {
+                exit_label = ran.exit_label;
+            }
             measured[index].push((ran.recorder, sink.into_log()));
             if repeat == 0
                 && let Some(exits) = ran.recorded_exits

@@ -39,6 +39,8 @@ pub struct Planned {
     pub config: SchedulerConfig,
     /// What the executor replays.
     pub exits: Exits,
+    /// No token leaves early, whatever exits or gate the scenario has.
+    pub full_depth: bool,
 }
 
 /// A scenario whose fields contradict each other, or name something that is not there.
@@ -143,7 +145,12 @@ impl Plan {
     /// Full-depth continuous batching of the same requests: what speed-ups are measured against.
     pub fn baseline(&self) -> Planned {
         let config = SchedulerConfig { mode: Mode::ContinuousBatching, ..self.schedulers[0].config };
-        Planned { name: "continuous batching".into(), config, exits: Exits::FullDepth(self.model.r_max) }
+        Planned {
+            name: "continuous batching".into(),
+            config,
+            exits: Exits::FullDepth(self.model.r_max),
+            full_depth: true,
+        }
     }
 
     /// The plan on the same device without overheads: weights and KV over bandwidth, FLOPs over throughput.
@@ -306,11 +313,8 @@ fn schedulers(
         let mode = mode(entry, w, profile).map_err(|reason| fault(at("mode"), reason))?;
         let config = config(scenario, model, mode);
         config.check().map_err(|error| fault(path_of(&error, index), error.reason))?;
-        let exits = if entry.full_depth || mode == Mode::ContinuousBatching {
-            Exits::FullDepth(model.r_max)
-        } else {
-            workload.exits().clone()
-        };
+        let full_depth = entry.full_depth || mode == Mode::ContinuousBatching;
+        let exits = if full_depth { Exits::FullDepth(model.r_max) } else { workload.exits().clone() };
         if scenario.kv.layout == Layout::DepthIndexed && !matches!(exits, Exits::FullDepth(_)) {
             let reason = "depth_indexed accepts full-depth exits only, since nothing fills the planes that a token skips: \
                           use last_exited or shared, or `exits: full_depth`";
@@ -320,7 +324,7 @@ fn schedulers(
         if planned.iter().any(|other| other.name == name) {
             return Err(fault(at("mode"), format!("two schedulers are called `{name}`: give one a `name`")));
         }
-        planned.push(Planned { name, config, exits });
+        planned.push(Planned { name, config, exits, full_depth });
     }
     Ok(planned)
 }
