@@ -1,5 +1,6 @@
 //! The simulator, a room per question: what is asked for ([`scenario`]), what comes of it ([`run`]), what many runs say
-//! ([`study`]), what a real executor does ([`live`]), and how far the two are apart ([`validate`]).
+//! ([`study`]), what a real executor does ([`live`]), how far the two are apart ([`validate`]), and what early
+//! exits cost in right answers ([`accuracy`]).
 
 pub mod scenario;
 
@@ -10,6 +11,8 @@ pub mod study;
 pub mod live;
 
 pub mod validate;
+
+pub mod accuracy;
 
 pub mod json_lines;
 pub mod parallel;
