@@ -62,7 +62,7 @@ fn no_backend_takes_from_the_other() {
 
 #[test]
 fn the_simulators_rooms_know_only_those_before_them() {
-    let rooms = ["scenario", "run", "study", "live", "validate", "observe"];
+    let rooms = ["scenario", "run", "study", "live", "validate", "observe", "accuracy"];
     for (index, room) in rooms.iter().enumerate() {
         let mut behind: Vec<String> = rooms[index + 1..].iter().map(|room| format!("crate::{room}")).collect();
         if *room == "live" {

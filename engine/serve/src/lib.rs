@@ -12,4 +12,6 @@ pub mod model;
 pub mod router;
 pub mod settings;
 pub mod setup;
-pub mod text;
+
+/// Text to token ids and back.
+pub use text;

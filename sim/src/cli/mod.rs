@@ -1,5 +1,6 @@
 //! The command line: a scenario alone is simulated, a subcommand asks for something else.
 
+mod accuracy;
 mod capacity;
 mod explore;
 mod observe;
@@ -30,6 +31,8 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Asks a real model questions with known answers, and says what early exits cost in right ones.
+    Accuracy(accuracy::AccuracyArguments),
     /// Searches the highest request rate that keeps the SLO, and draws latencies over the rate.
     Capacity(capacity::CapacityArguments),
     /// Compares architectures on a datasheet's GPU: costs, KV, bounds and simulated speed-ups.
@@ -66,6 +69,7 @@ struct Chosen {
 pub(crate) fn serve(arguments: Arguments) -> Result<(), Report> {
     match arguments.command {
         None => simulate::run(&arguments.simulate),
+        Some(Command::Accuracy(arguments)) => accuracy::serve(&arguments),
         Some(Command::Capacity(arguments)) => capacity::serve(&arguments),
         Some(Command::Explore(arguments)) => explore::serve(&arguments),
         Some(Command::Tune(arguments)) => tune::serve(&arguments),

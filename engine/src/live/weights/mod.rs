@@ -205,6 +205,13 @@ impl Weights {
     pub fn has_lookahead_gate(&self) -> bool {
         self.tensors.contains_key(&format!("{LOOKAHEAD_GATE}.weight"))
     }
+
+    /// The same model as it was before its lookahead gate was trained: under `lookahead` its released gate is delayed.
+    #[must_use]
+    pub fn without_lookahead_gate(mut self) -> Self {
+        self.tensors.retain(|name, _| !name.starts_with(LOOKAHEAD_GATE));
+        self
+    }
 }
 
 /// Among the tensors of no use, the one of the right shape that shares most of the name.
