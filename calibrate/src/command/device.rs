@@ -113,7 +113,10 @@ impl DeviceArgs {
         match self.device {
             Some(DeviceKind::Cpu) => self.on_cpu(model, job),
             Some(DeviceKind::Cuda) => self.on_cuda(model, job),
-            None => Err(CalibrateError::Argument { option: "--device", reason: "is needed: cpu or cuda".into() }),
+            None => Err(CalibrateError::Argument {
+                option: "--device",
+                reason: "say cpu or cuda, or name a server by --endpoint".into(),
+            }),
         }
     }
 

@@ -65,7 +65,8 @@ fn bad_options_are_exit_code_2_and_leave_nothing() {
     };
     let good = "--model tiny-ouro --device cpu --out p.yaml";
     check("", "Usage: calibrate");
-    check("--model tiny-ouro", "--device <DEVICE>");
+    check("--model tiny-ouro", "--out <OUT>");
+    check("--model tiny-ouro --out p.yaml", "--device: say cpu or cuda");
     check("check nowhere.yaml --device cpu", "nowhere.yaml: No such file");
     check("--model tiny --device cpu --out p.yaml", "--model: there is no model `tiny`, only ");
     check("--model tiny-ouro --device abacus --out p.yaml", "invalid value 'abacus'");
