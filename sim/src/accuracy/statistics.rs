@@ -5,6 +5,9 @@ use serde::Serialize;
 /// (z(0.975) + z(0.8))²: a two-sided test at 5% that finds what is there four times out of five.
 const POWER: f64 = 7.848_879_7;
 
+/// What pairs vary by at least where one is worse by a point: one in a hundred is lost.
+const POINT_VARIANCE: f64 = 0.01 - 0.01 * 0.01;
+
 /// Right answers of one condition.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share {
@@ -65,7 +68,7 @@ impl Paired {
             difference,
             standard_error: (questions > 1).then(|| (variance / (n - 1.0)).sqrt()),
             p_value: mcnemar(lost, won),
-            questions_for_a_point: (lost + won > 0).then_some(POWER * variance / (0.01 * 0.01)),
+            questions_for_a_point: (lost + won > 0).then_some(POWER * variance.max(POINT_VARIANCE) / (0.01 * 0.01)),
         })
     }
 }
@@ -125,6 +128,12 @@ mod tests {
         // Eight pairs of 100 differ: the sum of squares is 8 - 100 * 0.04^2.
         close(paired.standard_error.unwrap(), ((8.0 - 0.16) / 99.0 / 100.0_f64).sqrt());
         close(paired.questions_for_a_point.unwrap(), POWER * 0.0784 / 1e-4);
+    }
+
+    #[test]
+    fn a_point_takes_778_questions_however_few_pairs_differ() {
+        let paired = Paired::of(pairs(9_999, 1, 0, 0)).unwrap();
+        assert_eq!(paired.questions_for_a_point.unwrap().ceil(), 778.0);
     }
 
     #[test]
