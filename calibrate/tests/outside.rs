@@ -78,7 +78,7 @@ fn what_cannot_be_timed_is_bad_input_and_leaves_nothing() {
         (vec!["--endpoint", "nowhere"], "http:// or https:// before it"),
         (vec!["--endpoint", &url, "--api-key-env", "NOBODY_SETS_THIS"], "NOBODY_SETS_THIS"),
         (vec!["--endpoint", &url, "--device", "cpu"], "cannot be used with"),
-        (vec![], "--device: is needed: cpu or cuda"),
+        (vec![], "--device: say cpu or cuda"),
     ] {
         let Output { status, stderr, .. } = with(&arguments);
         let flat = String::from_utf8_lossy(&stderr)

@@ -113,13 +113,13 @@ impl Question {
 /// The last number in a text.
 fn last_number(text: &str) -> Option<f64> {
     let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, ',' | '.' | '-');
-    let numbers = text.split(|c: char| !is_of_number(c)).filter_map(|word| {
+    let mut numbers = text.split(|c: char| !is_of_number(c)).filter_map(|word| {
         let word = word.trim_matches([',', '.']).trim_end_matches('-').replace(',', "");
         // Behind a digit a minus stands between two numbers.
         let minus = word.rfind('-').map_or(0, |at| if at > 0 { at + 1 } else { 0 });
         word[minus..].parse().ok()
     });
-    numbers.last()
+    numbers.next_back()
 }
 
 #[cfg(test)]
