@@ -16,6 +16,7 @@ pub mod exits;
 pub mod file;
 pub mod import;
 pub mod lengths;
+pub mod lists;
 pub mod numbers;
 pub mod pieces;
 mod prefixes;

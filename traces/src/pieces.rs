@@ -6,36 +6,11 @@
 use engine::content::{Piece, Text};
 use engine::request::RequestId;
 
+use crate::lists::Lists;
 use crate::numbers::MAX_TOKENS;
 
-/// The pieces of a workload file: 24 bytes each, and where each request's begin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordedPieces {
-    pieces: Vec<Piece>,
-    /// `starts[i]..starts[i + 1]` are request i's.
-    starts: Vec<usize>,
-}
-
-impl Default for RecordedPieces {
-    /// No request.
-    fn default() -> Self {
-        Self { pieces: Vec::new(), starts: vec![0] }
-    }
-}
-
-impl RecordedPieces {
-    /// Appends a request.
-    pub fn push_request(&mut self, pieces: impl IntoIterator<Item = Piece>) {
-        self.pieces.extend(pieces);
-        self.starts.push(self.pieces.len());
-    }
-
-    /// A request's pieces; none beyond the last.
-    pub fn of(&self, request: usize) -> &[Piece] {
-        let bounds = self.starts.get(request).zip(self.starts.get(request + 1));
-        bounds.map_or(&[], |(&start, &end)| &self.pieces[start..end])
-    }
-}
+/// The pieces of a workload file by request, 24 bytes each.
+pub type RecordedPieces = Lists<Piece>;
 
 /// A prompt's pieces as text.
 pub fn to_text(pieces: &[Piece]) -> String {
@@ -90,10 +65,6 @@ mod tests {
         assert_eq!(pieces[1], Piece { text: Text::Written(7), first: 512, count: 100 });
         assert_eq!(pieces[3], Piece::start(Text::Output(RequestId(3)), 33));
         assert_eq!(to_text(&pieces), text);
-        let mut recorded = RecordedPieces::default();
-        recorded.push_request(pieces.clone());
-        recorded.push_request([]);
-        assert_eq!((recorded.of(0), recorded.of(1), recorded.of(2)), (&pieces[..], &[][..], &[][..]));
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl ExitStatistics {
         let mut counts = [0u64; 256];
         let (mut before, mut after) = (Vec::new(), Vec::new());
         let (mut first_sum, mut firsts) = (0u64, 0u64);
-        for depths in exits.requests() {
+        for depths in exits.iter() {
             if let Some(first) = depths.first() {
                 first_sum += u64::from(first.0);
                 firsts += 1;
@@ -223,7 +223,7 @@ mod tests {
         let mut exits = RecordedExits::default();
         for depths in [&[4, 2, 2][..], &[], &[4, 2, 2]] {
             depths.iter().for_each(|depth| exits.push(Depth(*depth)));
-            exits.end_request();
+            exits.end();
         }
         let statistics = ExitStatistics::of(&exits).expect("tokens");
         assert_eq!(statistics.counts, [(Depth(2), 4), (Depth(4), 2)]);

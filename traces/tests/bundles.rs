@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use engine::request::RequestId;
 use half::f16;
 use npyz::{AutoSerialize, WriterBuilder};
 use traces::TracesError;
@@ -60,7 +59,7 @@ fn read(lengths: &[(u32, u32)], arrays: &[(&str, Vec<u8>)], rule: DepthRule) -> 
 
 fn depths(imported: &Imported) -> Vec<Vec<u8>> {
     let exits = imported.rows.exits().unwrap();
-    (0..imported.rows.len()).map(|row| exits.of(RequestId(row as u32)).iter().map(|depth| depth.0).collect()).collect()
+    (0..imported.rows.len()).map(|row| exits.of(row).iter().map(|depth| depth.0).collect()).collect()
 }
 
 const LENGTHS: [(u32, u32); 3] = [(3, 2), (5, 1), (7, 3)];

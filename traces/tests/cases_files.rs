@@ -6,7 +6,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use engine::architecture::Family;
-use engine::request::RequestId;
 use engine::units::Depth;
 use polars::prelude::*;
 use traces::file::{Rows, Wanted};
@@ -47,8 +46,8 @@ fn read(columns: Vec<Column>, wanted: Wanted<'_>) -> Result<Rows, TracesError> {
 
 fn depths(rows: &Rows) -> Vec<Vec<u8>> {
     let exits = rows.exits().unwrap();
-    let of = |request| exits.of(RequestId(request)).iter().map(|depth| depth.0).collect();
-    (0..rows.len() as u32).map(of).collect()
+    let of = |request| exits.of(request).iter().map(|depth| depth.0).collect();
+    (0..rows.len()).map(of).collect()
 }
 
 #[test]

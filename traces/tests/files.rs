@@ -44,8 +44,8 @@ fn a_csv_file_gives_lengths_arrivals_and_exits_by_column_name() {
     let times: Vec<_> = (0..5).map_while(|row| rows.arrival(row)).map(Nanos::as_secs).collect();
     assert_eq!(times, [0.0, 0.5, 0.5, 2.25]);
     let exits = rows.take_exits().unwrap();
-    assert_eq!(exits.of(RequestId(0)), [Depth(2), Depth(3), Depth(4)]);
-    assert_eq!(exits.of(RequestId(1)), []);
+    assert_eq!(exits.of(0), [Depth(2), Depth(3), Depth(4)]);
+    assert_eq!(exits.of(1), []);
     assert_eq!(exits.depth(RequestId(3), 1), Depth(2));
 }
 
@@ -54,7 +54,7 @@ fn columns_may_come_in_any_order_with_spaces_quotes_and_a_byte_order_mark() {
     let text = "\u{feff}output_tokens , exit_depths,prompt_tokens\r\n 3,\" 2  4 \",7\r\n1,,9\r\n";
     let mut rows = read_text(text, EXITS).unwrap();
     assert_eq!((rows.lengths(0), rows.lengths(1), rows.len()), (Some((7, 3)), Some((9, 1)), 2));
-    assert_eq!(rows.take_exits().unwrap().of(RequestId(0)), [Depth(2), Depth(4)]);
+    assert_eq!(rows.take_exits().unwrap().of(0), [Depth(2), Depth(4)]);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn parquet_files_of_other_writers_are_read() {
         let mut rows = Rows::read(&fixture(name), EXITS).unwrap();
         assert_eq!([rows.lengths(0), rows.lengths(1), rows.lengths(2)], [Some((10, 3)), Some((20, 1)), Some((30, 2))]);
         let exits = rows.take_exits().unwrap();
-        let depths: Vec<_> = (0..3).map(|request| exits.of(RequestId(request)).to_vec()).collect();
+        let depths: Vec<_> = (0..3).map(|request| exits.of(request).to_vec()).collect();
         assert_eq!(depths, [vec![Depth(2), Depth(3)], vec![], vec![Depth(4)]], "{name}");
 
         let error = Rows::read(&fixture(name), ALL).unwrap_err().to_string();
@@ -208,7 +208,7 @@ proptest! {
                 prop_assert_eq!(read.arrival(index), Some(Nanos(*time_ns)));
                 prop_assert_eq!(read.cancel_after(index), cancel_after(*prompt));
                 prop_assert_eq!(read.pieces(index), pieces(*prompt));
-                let of: Vec<u8> = exits.of(RequestId(index as u32)).iter().map(|depth| depth.0).collect();
+                let of: Vec<u8> = exits.of(index).iter().map(|depth| depth.0).collect();
                 prop_assert_eq!(&of, depths);
             }
         }
@@ -259,7 +259,7 @@ fn several_row_groups_are_read_in_order() {
         let (prompt, time_ns, depths) = &rows[row];
         assert_eq!(read.lengths(row), Some((*prompt, depths.len() as u32 + 1)));
         assert_eq!(read.arrival(row), Some(Nanos(*time_ns)));
-        assert_eq!(exits.of(RequestId(row as u32)).len(), depths.len());
+        assert_eq!(exits.of(row).len(), depths.len());
     }
     let some = Rows::read(&path, Wanted { requests: Some(70_000), ..ALL }).unwrap();
     assert_eq!(some.len(), 70_000);

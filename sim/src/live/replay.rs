@@ -51,7 +51,7 @@ pub(crate) fn recorded(
             exit_depths,
         })?;
         exit_depths.iter().try_for_each(|depth| allowed.check(*depth))?;
-        replayed.push_request(exit_depths);
+        replayed.push_list(exit_depths.iter().copied());
     }
     Ok((file, Exits::Replay(Arc::new(replayed))))
 }

@@ -167,7 +167,7 @@ impl<'a> Intake<'a> {
             let problem = format!("must have at most the prompt's {prompt} tokens together, got {tokens}");
             return Err(self.wrong(place, PIECES, problem));
         }
-        self.rows.pieces.get_or_insert_default().push_request(pieces);
+        self.rows.pieces.get_or_insert_default().push_list(pieces);
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl<'a> Intake<'a> {
     pub(super) fn end_exit_depths(&mut self, place: Place) -> Result<(), TracesError> {
         let (Some(exits), Some((_, output))) = (&mut self.rows.exits, self.rows.lengths.last()) else { return Ok(()) };
         let (got, expect) = (exits.pending(), *output as usize - 1);
-        exits.end_request();
+        exits.end();
         if got != expect {
             let problem = format!("must list {expect} depths, one per output token after the first, got {got}");
             return Err(self.wrong(place, EXIT_DEPTHS, problem));

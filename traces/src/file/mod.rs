@@ -15,7 +15,6 @@ pub mod write;
 use std::path::Path;
 
 use engine::content::Piece;
-use engine::request::RequestId;
 use engine::units::Nanos;
 
 use crate::error::TracesError;
@@ -97,7 +96,7 @@ impl Rows {
         let mut writer = FileWriter::create(path, contents)?;
         for (row, &(prompt_tokens, output_tokens)) in self.lengths.iter().enumerate() {
             let arrival = self.arrival(row).unwrap_or(Nanos::ZERO);
-            let exit_depths = self.exits.as_ref().map_or(&[][..], |exits| exits.of(RequestId(row as u32)));
+            let exit_depths = self.exits.as_ref().map_or(&[][..], |exits| exits.of(row));
             let cancel_after = self.cancel_after(row);
             let pieces = self.pieces(row);
             writer.push(&RecordedRequest {
@@ -114,21 +113,12 @@ impl Rows {
 
     /// Some of the rows, in this order.
     fn in_order(&self, rows: &[usize]) -> Self {
-        let exits = self.exits.as_ref().map(|exits| {
-            let mut ordered = RecordedExits::default();
-            rows.iter().for_each(|&row| ordered.push_request(exits.of(RequestId(row as u32))));
-            ordered
-        });
         Self {
             lengths: rows.iter().map(|&row| self.lengths[row]).collect(),
             arrivals: self.arrivals.as_ref().map(|arrivals| rows.iter().map(|&row| arrivals[row]).collect()),
             cancels: self.cancels.as_ref().map(|cancels| rows.iter().map(|&row| cancels[row]).collect()),
-            pieces: self.pieces.as_ref().map(|pieces| {
-                let mut ordered = RecordedPieces::default();
-                rows.iter().for_each(|&row| ordered.push_request(pieces.of(row).iter().copied()));
-                ordered
-            }),
-            exits,
+            pieces: self.pieces.as_ref().map(|pieces| pieces.in_order(rows)),
+            exits: self.exits.as_ref().map(|exits| exits.in_order(rows)),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::import::tally::{Problem, Tally};
 use crate::import::time_unit::{TimeUnit, Timestamp};
 use crate::import::{Imported, Options, Source};
 use crate::lengths::Pair;
+use crate::lists::Lists;
 use crate::numbers::{MAX_REQUESTS, MAX_TOKENS};
 use crate::pieces::RecordedPieces;
 
@@ -45,17 +46,8 @@ pub(super) struct Collector {
 /// The `hash_ids` of the kept records.
 #[derive(Default)]
 struct Blocks {
-    ids: Vec<u64>,
-    /// Where each record's end.
-    ends: Vec<usize>,
+    ids: Lists<u64>,
     tokens: BlockTokens,
-}
-
-impl Blocks {
-    fn of(&self, row: usize) -> &[u64] {
-        let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.ids[start..self.ends[row]]
-    }
 }
 
 impl Collector {
@@ -92,7 +84,7 @@ impl Collector {
         let Some(record) = self.sift(place, record) else { return };
         self.keep(record);
         if let Some(exits) = &mut self.exits {
-            exits.push_request(depths);
+            exits.push_list(depths.iter().copied());
         }
     }
 
@@ -101,8 +93,7 @@ impl Collector {
         let Some(record) = self.sift(place, record) else { return };
         self.keep(record);
         self.blocks.tokens.see(record.prompt_tokens, ids.len() as u64);
-        self.blocks.ids.extend_from_slice(ids);
-        self.blocks.ends.push(self.blocks.ids.len());
+        self.blocks.ids.push_list(ids.iter().copied());
     }
 
     fn sift(&mut self, place: Place, record: Result<Record, Miss>) -> Option<Record> {
@@ -153,16 +144,16 @@ impl Collector {
                 // Stable, so that requests of the same instant keep the file's order.
                 order.sort_by_key(|&row| times[row]);
                 match blocks.tokens.told() {
-                    _ if blocks.ids.is_empty() => {}
+                    _ if blocks.ids.items().is_empty() => {}
                     Some(size) => {
                         remarks.push(format!("hash_ids are of blocks of {size} tokens, told by the lengths"));
                         let rows: &mut RecordedPieces = pieces.insert(RecordedPieces::default());
                         order.iter().for_each(|&row| {
-                            rows.push_request(hash_blocks::pieces(blocks.of(row), lengths[row].0, size));
+                            rows.push_list(hash_blocks::pieces(blocks.ids.of(row), lengths[row].0, size));
                         });
                     }
                     None => {
-                        tally.ignore("hash_ids", blocks.ids.len() as u64);
+                        tally.ignore("hash_ids", blocks.ids.items().len() as u64);
                         remarks.push("hash_ids are not used: their numbers fit no size of a block".into());
                     }
                 }
