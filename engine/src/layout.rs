@@ -21,6 +21,9 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// Every layout.
+    pub const ALL: [Self; 4] = [Self::DepthIndexed, Self::LastExited, Self::Shared, Self::FirstThenShared];
+
     /// Planes that the core keeps per token.
     pub fn planes(self, r_max: Depth) -> u8 {
         match self {

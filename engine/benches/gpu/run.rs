@@ -181,10 +181,7 @@ impl Observer for Steps {
 }
 
 pub(crate) fn parse_layout(name: &str) -> Result<Layout, Failure> {
-    [Layout::DepthIndexed, Layout::LastExited, Layout::Shared, Layout::FirstThenShared]
-        .into_iter()
-        .find(|layout| layout.name() == name)
-        .ok_or_else(|| format!("no such layout: {name}").into())
+    Layout::ALL.into_iter().find(|layout| layout.name() == name).ok_or_else(|| format!("no such layout: {name}").into())
 }
 
 /// Appends records to a JSON list, which is made if it is not there.

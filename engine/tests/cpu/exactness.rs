@@ -65,7 +65,7 @@ fn overlap_changes_neither_batches_nor_tokens() {
 #[test]
 fn at_full_depth_every_mode_gives_the_same_tokens() {
     for model in MODELS {
-        for layout in [Layout::DepthIndexed, Layout::LastExited, Layout::Shared, Layout::FirstThenShared] {
+        for layout in Layout::ALL {
             let run = Run::of(model, layout, full_depth(model));
             let expected = alone(&run);
             for mode in [REFILL, Mode::NoRefill, Mode::ContinuousBatching] {

@@ -38,8 +38,6 @@ pub enum GateKind {
     Lookahead,
 }
 
-const LAYOUTS: [Layout; 4] = [Layout::DepthIndexed, Layout::LastExited, Layout::Shared, Layout::FirstThenShared];
-
 impl GateKind {
     const ALL: [Self; 3] = [Self::Released, Self::Delayed, Self::Lookahead];
 
@@ -68,8 +66,8 @@ impl FromStr for Condition {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (leaving, layout) = text.split_once(':').unwrap_or((text, Layout::LastExited.name()));
-        let layout = LAYOUTS.into_iter().find(|known| known.name() == layout).ok_or_else(|| {
-            let names = LAYOUTS.map(Layout::name).join(", ");
+        let layout = Layout::ALL.into_iter().find(|known| known.name() == layout).ok_or_else(|| {
+            let names = Layout::ALL.map(Layout::name).join(", ");
             format!("`{layout}` is no KV layout: behind the colon stands one of {names}")
         })?;
         let form = || format!("write `loops=4`, `released=0.8`, `delayed=0.8` or `lookahead=0.8`, got `{text}`");
