@@ -30,6 +30,8 @@ pub struct Model {
     gpu: Option<CudaDevice>,
     /// The last model on the GPU, and whether its lookahead gate was left out.
     placed: Option<(bool, CudaModel)>,
+    /// What answered last there: its graphs take longer to record than a part takes to answer.
+    last: Option<Box<CudaExecutor>>,
 }
 
 impl Model {
@@ -51,7 +53,7 @@ impl Model {
         if end_tokens.is_empty() {
             return Err(format!("{}: no end token is named, so no answer would end: set eos_token_id", path.display()));
         }
-        Ok(Self { folder, tokenizer, chat, end_tokens, weights, device, threads, gpu: None, placed: None })
+        Ok(Self { folder, tokenizer, chat, end_tokens, weights, device, threads, gpu: None, placed: None, last: None })
     }
 
     /// The folder.
@@ -152,27 +154,30 @@ impl Model {
                 ask(&mut executor, full_depth, asked).map_err(at)
             }
             LiveDevice::Cuda => {
-                let model = self.on_gpu(without).map_err(|error| format!("--device cuda: {error}"))?;
-                let mut executor =
-                    CudaExecutor::new(model, config, CudaOptions::default()).map_err(|error| at(error.to_string()))?;
-                ask(&mut executor, full_depth, asked).map_err(at)
+                self.place(without).map_err(|error| format!("--device cuda: {error}"))?;
+                let (_, model) = self.placed.as_ref().expect("it was placed");
+                let mut executor = CudaExecutor::renewed(self.last.take(), model, config, CudaOptions::default())
+                    .map_err(|error| at(error.to_string()))?;
+                let answers = ask(&mut *executor, full_depth, asked).map_err(at)?;
+                self.last = Some(executor);
+                Ok(answers)
             }
         }
     }
 
-    /// The model on the GPU, placed once.
-    fn on_gpu(&mut self, without: bool) -> Result<&CudaModel, engine::live::cuda::CudaError> {
+    /// Places the model on the GPU, once while its gates stay.
+    fn place(&mut self, without: bool) -> Result<(), engine::live::cuda::CudaError> {
         if self.gpu.is_none() {
             self.gpu = Some(CudaDevice::open(0)?);
         }
         if self.placed.as_ref().is_none_or(|(left_out, _)| *left_out != without) {
-            self.placed = None;
+            (self.placed, self.last) = (None, None);
             let weights = self.weights.clone();
             let weights = if without { weights.without_lookahead_gate() } else { weights };
             let gpu = self.gpu.as_ref().expect("it was opened");
             let model = CudaModel::new(gpu, self.folder.architecture(), WeightSource::Loaded(&weights))?;
             self.placed = Some((without, model));
         }
-        Ok(&self.placed.as_ref().expect("it was placed").1)
+        Ok(())
     }
 }

@@ -149,16 +149,7 @@ impl Engine {
                 serve(&mut executor, plan, planned, sink)
             }
             Placed::Gpu(model, last) => {
-                // Taken out, so that one that fails is not used again, and gone before the next is made: there may be no
-                // memory for both.
-                let renewed = match last.take() {
-                    Some(mut executor) => executor.renew(config.clone())?.then_some(executor),
-                    None => None,
-                };
-                let mut executor = match renewed {
-                    Some(executor) => executor,
-                    None => Box::new(CudaExecutor::new(model, config, CudaOptions::default())?),
-                };
+                let mut executor = CudaExecutor::renewed(last.take(), model, config, CudaOptions::default())?;
                 warm_up(&mut executor, plan, planned)?;
                 let ran = serve(&mut *executor, plan, planned, sink)?;
                 *last = Some(executor);

@@ -89,6 +89,25 @@ impl Live<CudaBackend> {
         Ok(true)
     }
 
+    /// The last executor of a model if it can be renewed, or a new one. One that fails is not used again, and the last is gone
+    /// before the next is made: there may be no memory for both.
+    ///
+    /// # Errors
+    /// As [`Self::new`] and [`Self::renew`].
+    pub fn renewed(
+        last: Option<Box<Self>>,
+        model: &CudaModel,
+        config: LiveConfig,
+        options: CudaOptions,
+    ) -> Result<Box<Self>, CudaRunError> {
+        if let Some(mut executor) = last
+            && executor.renew(config.clone())?
+        {
+            return Ok(executor);
+        }
+        Ok(Box::new(Self::new(model, config, options)?))
+    }
+
     /// Fills every KV pool with unit noise, for measuring decode steps on a context that no prompt made.
     ///
     /// # Errors
