@@ -13,7 +13,7 @@ constexpr int TILE_HEADS = SHARING < 8 ? SHARING : 8, TILES = (SHARING + TILE_HE
 constexpr int KEY_CHUNKS = (HEAD_DIM + 31) / 32, VALUE_CHUNKS = (HEAD_DIM + 63) / 64;
 // Four lanes have 64 bytes of a key. Lanes of two neighbouring tokens can load whole lines of 128 together, one key after the
 // other; each then has the same half of both, and its row of a tile is summed over that half alone. Keys of two lines gain 4%
-// of a step at 64 rows. Keys of one line lose 1%.
+// of a step at 64 rows. Keys of one line lose up to 1%.
 constexpr int HALVES = HEAD_DIM % 128 == 0 ? 2 : 1;
 
 // Lane (g, c) has two numbers of row g, and gets those of column g.
