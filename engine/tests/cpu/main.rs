@@ -22,5 +22,4 @@ mod prefixes;
 mod refusals;
 mod scores;
 mod serve;
-mod soak;
 mod stream;

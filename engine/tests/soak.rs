@@ -1,4 +1,8 @@
 //! A server that runs for weeks: requests come over a channel, are answered and forgotten, and leave nothing behind.
+//!
+//! It has a process of its own, since it measures the process's memory.
+
+#![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -6,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use engine::architecture::Architecture;
 use engine::event_loop::{self, Observer, Refused, Step};
+use engine::executor::ExitSource;
 use engine::inbox::Message;
 use engine::layout::Layout;
 use engine::live::channel;
@@ -17,8 +22,6 @@ use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{KvConfig, Scheduler, SchedulerConfig};
 use engine::submission::{ExitRule, Sampling, Submission};
 use engine::units::{Depth, Nanos};
-
-use crate::serve::Scattered;
 
 const REQUESTS: u32 = 200_000;
 
@@ -37,6 +40,15 @@ fn micro() -> Architecture {
         core_layers: 1,
         r_max: Depth(3),
         ..Architecture::builtin("tiny-ouro").unwrap()
+    }
+}
+
+/// Two or three loops, by request.
+struct Exits;
+
+impl ExitSource for Exits {
+    fn exit_depth(&self, request: RequestId, _: u32) -> Depth {
+        Depth(2 + (request.0 % 2) as u8)
     }
 }
 
@@ -107,7 +119,7 @@ fn requests_that_are_over_leave_nothing_behind() {
         kv: KvConfig { layout: Layout::LastExited, blocks: 3 * 128, block_tokens: 4, ..defaults.kv },
         ..defaults
     };
-    let exits = LiveExits::Replay(Arc::new(Scattered { r_min: 2, r_max: 3 }));
+    let exits = LiveExits::Replay(Arc::new(Exits));
     let config = LiveConfig { keep_transcripts: false, ..LiveConfig::new(scheduler, exits) };
     let weights = Weights::random(&architecture, 3);
     let options = CpuOptions { threads: 1, ..CpuOptions::default() };
