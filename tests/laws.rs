@@ -9,7 +9,7 @@ use engine::bounds::least_time_s;
 use engine::layout::Layout;
 use engine::metrics::{Recorder, RequestCounts, RunMetrics};
 use engine::profile::{Buckets, DeviceSpec, Profile};
-use engine::request::RequestId;
+use engine::request::{Arrival, Request, RequestId};
 use engine::scheduler::{Finish, KvConfig, Mode, Overlap, Prefill, Pressure, SchedulerConfig, StageCosts};
 use engine::units::{Depth, Nanos};
 use proptest::prelude::*;
@@ -512,4 +512,25 @@ impl WrittenKv {
         let size = self.config.kv.block_tokens;
         (self.tables[&row.slot][(position / size) as usize], plane, position % size)
     }
+}
+
+/// A server numbers requests before they reach the engine, which may see them in another order.
+#[test]
+fn ends_are_those_of_the_requests_in_whatever_order_they_come() {
+    let config = SchedulerConfig { finish: Finish::Eos, ..tests::config(Mode::Refill { min_coda_batch: 1 }, 4) };
+    let output_tokens = [3, 7, 5];
+    let limited = |id: u32| {
+        let true_length = arrival(id, Nanos::ZERO, 4, output_tokens[id as usize]);
+        let request = Request { max_output_tokens: 12, ..true_length.request };
+        Arrival { request, ..true_length }
+    };
+    let world = World {
+        config,
+        arrivals: [2, 0, 1].map(limited).to_vec(),
+        exits: Exits(output_tokens.map(|tokens| vec![2; tokens as usize + 12]).to_vec()),
+        profile: roofline(),
+    };
+    let (_, mut records, _) = world.record();
+    records.sort_unstable_by_key(|record| record.request);
+    assert_eq!(records.iter().map(|record| record.output_tokens).collect::<Vec<_>>(), output_tokens);
 }

@@ -149,9 +149,10 @@ impl<X: ExitSource> Executor for Modelled<X> {
     fn submit(&mut self, submission: &Submission) -> Result<(), Reject> {
         let arrival = &submission.arrival;
         if let Some(output_tokens) = &mut self.output_tokens {
-            // Refused requests leave gaps.
-            output_tokens.resize(arrival.request.id.0 as usize + 1, 0);
-            output_tokens[arrival.request.id.0 as usize] = arrival.output_tokens;
+            // Refused requests leave gaps, and a server's may come in another order than their numbers.
+            let index = arrival.request.id.0 as usize;
+            output_tokens.resize(output_tokens.len().max(index + 1), 0);
+            output_tokens[index] = arrival.output_tokens;
         }
         Ok(())
     }
